@@ -1,0 +1,118 @@
+"""From parsed JSON to the types of this package; fields the client does not know are ignored."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from labelwright_client._types import (
+    InputSpec,
+    LatencyMs,
+    ModelId,
+    ModelInfo,
+    Prediction,
+    Predictions,
+    Thresholds,
+)
+
+T = TypeVar("T")
+
+
+class WrongShape(Exception):  # noqa: N818 - never leaves the package, where it becomes BadAnswer
+    """An answer that lacks a field or has something else in it."""
+
+
+def read_predictions(answer: object, row_count: int) -> Predictions:
+    """Read the answer of `POST /predict`, which must have one prediction for each row sent."""
+    predictions = tuple(_prediction(entry) for entry in _field(answer, "predictions", list))
+    if len(predictions) != row_count:
+        raise WrongShape(f"{len(predictions)} predictions for {row_count} rows")
+    latency, model = _field(answer, "latency_ms", dict), _field(answer, "model", dict)
+    return Predictions(
+        rows=predictions,
+        model=ModelId(*(_field(model, key, str) for key in ("name", "version", "method"))),
+        latency_ms=LatencyMs(*(_number(latency, key) for key in ("queue", "inference", "total"))),
+        request_id=_field(answer, "request_id", str),
+    )
+
+
+def read_models(answer: object) -> list[ModelInfo]:
+    """Read the answer of `GET /models`."""
+    return [read_model(entry) for entry in _field(answer, "models", list)]
+
+
+def read_model(answer: object) -> ModelInfo:
+    """Read one model, alone or out of the list."""
+    scores = _field(answer, "test_scores", dict)
+    thresholds = _field(answer, "thresholds", dict)
+    return ModelInfo(
+        name=_field(answer, "name", str),
+        version=_field(answer, "version", str),
+        method=_field(answer, "method", str),
+        task=_field(answer, "task", str),
+        dataset=_field(answer, "dataset", str),
+        input=_input(_field(answer, "input", dict)),
+        label_count=_field(answer, "label_count", int),
+        thresholds=Thresholds(
+            None if _lacks(thresholds, "tuned") else _number(thresholds, "tuned")
+        ),
+        test_scores={key: _number(scores, key) for key in scores},
+    )
+
+
+def read_status(answer: object) -> None:
+    """Check the answer of `GET /readyz`: a stranger's 200 is no readiness."""
+    status = _field(answer, "status", str)
+    if status != "ok":
+        raise WrongShape(f"status is {status!r}")
+
+
+def read_error(answer: object) -> tuple[str, str, str | None]:
+    """Read type, message and request id of an error body."""
+    error = _field(answer, "error", dict)
+    request_id = None if _lacks(error, "request_id") else _field(error, "request_id", str)
+    return _field(error, "type", str), _field(error, "message", str), request_id
+
+
+def _prediction(entry: object) -> Prediction:
+    labels, scores = _texts(entry, "labels"), _field(entry, "scores", list)
+    if len(labels) != len(scores):
+        raise WrongShape(f"{len(scores)} scores for {len(labels)} labels")
+    return Prediction(labels, tuple(_float(score, "scores") for score in scores))
+
+
+def _input(spec: dict[str, Any]) -> InputSpec:
+    return InputSpec(
+        kind=_field(spec, "kind", str),
+        width=None if _lacks(spec, "width") else _field(spec, "width", int),
+        names=None if _lacks(spec, "names") else _texts(spec, "names"),
+    )
+
+
+def _texts(source: object, key: str) -> tuple[str, ...]:
+    texts = tuple(_field(source, key, list))
+    if not all(isinstance(text, str) for text in texts):
+        raise WrongShape(f"`{key}` holds something else than texts")
+    return texts
+
+
+def _number(source: object, key: str) -> float:
+    return _float(_field(source, key, object), key)
+
+
+def _float(value: object, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise WrongShape(f"`{key}` holds something else than a number")
+    return float(value)
+
+
+def _lacks(source: dict[str, Any], key: str) -> bool:
+    return source.get(key) is None
+
+
+def _field(source: object, key: str, kind: type[T]) -> T:
+    if not isinstance(source, dict) or key not in source:
+        raise WrongShape(f"`{key}` is missing")
+    value = source[key]
+    if not isinstance(value, kind):
+        raise WrongShape(f"`{key}` is not of type {kind.__name__}")
+    return value

@@ -1,0 +1,1 @@
+"""Serve bundles over HTTP. Nothing here imports torch or the training code."""

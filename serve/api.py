@@ -1,0 +1,258 @@
+"""The wire format of `POST /predict`: bytes to a `PredictCall`, scores to bytes.
+
+{"inputs": [[0.1, ...]] or [{"3": 1.0}], "top_k": 5,
+ "threshold": 0.5 or "tuned" or "per-label", "model": "..."}
+{"model": {"name", "version", "method"}, "predictions": [{"labels": [...], "scores": [...]}],
+ "latency_ms": {"queue", "inference", "total"}, "request_id": "..."}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from export.bundle import Manifest
+from serve.errors import InvalidInputError, MalformedBodyError, UnknownModelError
+from serve.predictor import Scored
+from serve.rows import Features, kind_of, may_hold_booleans, parse_rows
+from train.errors import did_you_mean
+
+Model = TypeVar("Model")
+
+FIELDS = ("inputs", "top_k", "threshold", "model")
+DEFAULT_TOP_K = 5
+THRESHOLD_WORDS = ("tuned", "per-label")
+# orjson points at the number or at the sign before it; Python's json writes these words.
+NOT_JSON_NUMBERS = re.compile(r"-?(NaN|Infinity|nan|inf)")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWire:
+    """What the wire needs to know of one model, prepared once when it is loaded."""
+
+    width: int
+    label_count: int
+    max_rows: int
+    """Rows that one request may have."""
+    tuned: np.float32
+    per_label: NDArray[np.float32]
+    head: orjson.Fragment
+    """The "model" object of every answer, as JSON."""
+    names: list[orjson.Fragment]
+    """Label names as JSON strings."""
+
+    @classmethod
+    def of(cls, manifest: Manifest, labels: Sequence[str], max_rows: int) -> ModelWire:
+        """Encode everything about a model that is the same in all answers."""
+        head = {"name": manifest.name, "version": manifest.version, "method": manifest.method}
+        return cls(
+            width=manifest.input.width,
+            label_count=manifest.label_count,
+            max_rows=max_rows,
+            tuned=np.float32(manifest.thresholds.tuned),
+            per_label=np.array(manifest.thresholds.per_label, dtype=np.float32),
+            head=orjson.Fragment(orjson.dumps(head)),
+            names=[orjson.Fragment(orjson.dumps(name)) for name in labels],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PredictCall:
+    """A request that can be answered."""
+
+    features: Features
+    top_k: int | None
+    """At most so many labels a row; None: every label that reaches the threshold."""
+    threshold: np.float32 | NDArray[np.float32] | None
+    """One for all labels, or one for each (labels,)."""
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether labels beyond the best `top_k` matter, which the graph does not rank."""
+        return self.threshold is not None and (self.top_k is None or self.threshold.ndim == 1)
+
+    @property
+    def k(self) -> int:
+        """How many labels the graph has to rank."""
+        return 1 if self.needs_scores or self.top_k is None else self.top_k
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Where the time of one request went, in seconds."""
+
+    queue: float
+    inference: float
+    total: float
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Read the JSON object of a request and refuse fields that do not exist.
+
+    Raises:
+        MalformedBodyError: Not JSON.
+        InvalidInputError: JSON, but no object, or one with unknown fields.
+    """
+    try:
+        payload = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        payload = _with_infinities(body, error)
+    if not isinstance(payload, dict):
+        raise InvalidInputError(
+            f'the body must be an object such as {{"inputs": [[...]]}}, got {kind_of(payload)}'
+        )
+    for name in payload:
+        if name not in FIELDS:
+            hint = did_you_mean(name[:40], FIELDS)
+            raise InvalidInputError(f"the body has an unknown field {name[:40]!r}: {hint}")
+    if "inputs" not in payload:
+        raise InvalidInputError('the body has no "inputs": send {"inputs": [[...]]}')
+    return payload
+
+
+def _with_infinities(body: bytes, error: orjson.JSONDecodeError) -> object:
+    # 1e999 is JSON, but orjson refuses what a double cannot hold. It is read again the slow way, so
+    # that the message can name the row.
+    if "infinity" in error.msg:
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            pass
+    raise MalformedBodyError(_what_is_malformed(body, error)) from error
+
+
+def _what_is_malformed(body: bytes, error: orjson.JSONDecodeError) -> str:
+    if not body.strip():
+        return 'the body is empty: send JSON such as {"inputs": [[...]]}'
+    word = NOT_JSON_NUMBERS.match(error.doc, max(0, error.pos - 1)) or NOT_JSON_NUMBERS.match(
+        error.doc, error.pos
+    )
+    if word:
+        return (
+            f"the body has {word[0]} at position {error.pos}, which JSON does not know: "
+            "send finite numbers only"
+        )
+    return f"the body is not JSON: {error.msg} at position {error.pos}"
+
+
+def choose_model(name: object, models: Mapping[str, Model]) -> Model:
+    """The model a request means; it may go unnamed while there is only one.
+
+    Raises:
+        InvalidInputError: No name although several models are loaded, or a name that is no string.
+        UnknownModelError: No model of that name.
+    """
+    if name is None:
+        if len(models) == 1:
+            return next(iter(models.values()))
+        loaded = ", ".join(sorted(models))
+        raise InvalidInputError(f'"model" must name one of the loaded models: {loaded}')
+    if not isinstance(name, str):
+        raise InvalidInputError(f'"model" must be a string, got {kind_of(name)}')
+    if name not in models:
+        hint = did_you_mean(name[:100], models)
+        raise UnknownModelError(f"no model {name[:100]!r} is loaded: {hint}")
+    return models[name]
+
+
+def parse_call(payload: dict[str, Any], body: bytes, wire: ModelWire) -> PredictCall:
+    """Check the fields of a request against the model that is to answer it."""
+    threshold = _threshold(payload.get("threshold"), wire)
+    top_k = _top_k(payload.get("top_k"), wire.label_count)
+    if top_k is None and threshold is None:
+        top_k = min(DEFAULT_TOP_K, wire.label_count)
+    features = parse_rows(
+        payload["inputs"], wire.width, wire.max_rows, with_booleans=may_hold_booleans(body)
+    )
+    return PredictCall(features, top_k, threshold)
+
+
+def _top_k(value: object, label_count: int) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise InvalidInputError(f'"top_k" must be a whole number, got {_shown(value)}')
+    if not 1 <= value <= label_count:
+        raise InvalidInputError(
+            f'"top_k" must be 1 to {label_count}, the number of labels, got {_shown(value)}'
+        )
+    return value
+
+
+def _threshold(value: object, wire: ModelWire) -> np.float32 | NDArray[np.float32] | None:
+    if value is None:
+        return None
+    if value == "tuned":
+        return wire.tuned
+    if value == "per-label":
+        return wire.per_label
+    if type(value) in (int, float) and 0 <= value <= 1:  # type: ignore[operator]
+        # Scores are float32, and a threshold read off an answer must let that very score pass.
+        return np.float32(value)  # type: ignore[arg-type]
+    words = " or ".join(f'"{word}"' for word in THRESHOLD_WORDS)
+    raise InvalidInputError(
+        f'"threshold" must be a number from 0 to 1, {words}, got {_shown(value)}'
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (list, dict)):
+        return kind_of(value)
+    return json.dumps(value if not isinstance(value, str) else value[:40])[:60]
+
+
+def answer(
+    call: PredictCall, scored: Scored, wire: ModelWire, request_id: str, latency: Latency
+) -> bytes:
+    """The body of a 200 answer."""
+    names = wire.names
+    return orjson.dumps(
+        {
+            "model": wire.head,
+            "predictions": [
+                {"labels": [names[label] for label in labels], "scores": scores}
+                for labels, scores in _ranked(call, scored)
+            ],
+            "latency_ms": {
+                "queue": round(latency.queue * 1e3, 3),
+                "inference": round(latency.inference * 1e3, 3),
+                "total": round(latency.total * 1e3, 3),
+            },
+            "request_id": request_id,
+        },
+        # Writes float32 with as few digits as tell it from its neighbours.
+        option=orjson.OPT_SERIALIZE_NUMPY,
+    )
+
+
+def _ranked(call: PredictCall, scored: Scored) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+    if call.needs_scores:
+        return _above_threshold(call, scored)
+    return _best(call, scored)
+
+
+def _best(call: PredictCall, scored: Scored) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+    """The graph's ranking, cut to this call's k: the batch may have been run with a larger one."""
+    for labels, scores in zip(scored.top_labels, scored.top_scores, strict=True):
+        best = scores[: call.top_k]
+        if call.threshold is not None:
+            best = best[best >= call.threshold]
+        yield labels[: len(best)].tolist(), best
+
+
+def _above_threshold(
+    call: PredictCall, scored: Scored
+) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+    assert scored.scores is not None  # noqa: S101 - the batcher asks for what `needs_scores` says
+    for scores in scored.scores:
+        labels = np.flatnonzero(scores >= call.threshold)
+        # Stable, so that equal scores keep the order of their columns as in the graph's ranking.
+        order = labels[np.argsort(-scores[labels], kind="stable")][: call.top_k]
+        yield order.tolist(), scores[order]

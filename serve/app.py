@@ -1,0 +1,189 @@
+"""create_app(settings, predictors) -> FastAPI: the routes, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from fastapi import FastAPI, Header, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from serve import api, schema
+from serve.errors import ApiError, DrainingError, Reply, error_reply, problem
+from serve.fastpath import PREDICT_PATH, FastPath, RequestIds
+from serve.predictor import OnnxPredictor
+from serve.service import RETRY_AFTER_DRAIN_SECONDS, LoadedModel, Service
+from serve.settings import Settings
+
+# Of the interface, not of the program: it changes when callers have to.
+API_VERSION = "1"
+
+
+class FrontedApp(FastAPI):
+    """A FastAPI application that shows every request to the fast path before anything else."""
+
+    def __init__(self, service: Service, **options: Any) -> None:  # noqa: ANN401 - FastAPI's own
+        super().__init__(**options)
+        self._front = FastPath(super().__call__, service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one connection of any kind."""
+        await self._front(scope, receive, send)
+
+
+def create_app(settings: Settings, predictors: Iterable[OnnxPredictor]) -> FastAPI:
+    """Build the application around models that were loaded and probed before, so it is born ready.
+
+    Its `state.service` is the `Service` behind it.
+    """
+    service = Service(settings, predictors)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FrontedApp(
+        service,
+        title="Labelwright",
+        version=API_VERSION,
+        description="Scores rows with multi-label classifiers.",
+        lifespan=lifespan,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    app.state.service = service
+    app.add_middleware(RequestIds, service=service)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ApiError, _on_api_error)
+    _declare_predict(app)
+    _add_models(app, service)
+    _add_health(app, service)
+    return app
+
+
+def openapi_text() -> str:
+    """The interface as committed in `serve/openapi.json`."""
+    app = create_app(Settings(bundles=(Path("model.bundle"),)), [])
+    text = orjson.dumps(app.openapi(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+    return text.decode() + "\n"
+
+
+def _declare_predict(app: FastAPI) -> None:
+    @app.post(
+        PREDICT_PATH,
+        summary="Score rows and rank their labels",
+        response_model=schema.PredictAnswer,
+        responses=schema.errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+    )
+    async def predict(
+        body: schema.PredictRequest,
+        x_request_id: Annotated[
+            str | None, Header(description="1 to 128 visible ASCII characters, echoed.")
+        ] = None,
+        x_timeout_ms: Annotated[
+            float | None, Header(gt=0, description="Longest wait in the queue, then 504.")
+        ] = None,
+    ) -> None:
+        """Send rows as lists of numbers, or as objects from column number to value.
+
+        Without `threshold` a row gets its `top_k` best labels; with one, those that reach it.
+        """
+        raise NotImplementedError("POST /predict is answered by serve.fastpath")
+
+
+def _add_models(app: FastAPI, service: Service) -> None:
+    @app.get("/models", summary="The loaded models", response_model=schema.ModelList)
+    async def models() -> Response:
+        return _json({"models": [_summary(model) for model in service.models.values()]})
+
+    @app.get(
+        "/models/{name}",
+        summary="Everything about one model",
+        response_model=schema.ModelDetail,
+        responses=schema.errors(404, 422),
+    )
+    async def model(name: str) -> Response:
+        return _json(_detail(api.choose_model(name, service.models)))
+
+
+def _add_health(app: FastAPI, service: Service) -> None:
+    @app.get("/healthz", summary="The process is alive", response_model=schema.State)
+    async def healthz() -> Response:
+        return _json({"status": "ok"})
+
+    @app.get(
+        "/readyz",
+        summary="The server takes requests",
+        response_model=schema.State,
+        responses=schema.errors(503),
+    )
+    async def readyz() -> Response:
+        if service.is_draining:
+            raise DrainingError("the server is stopping", retry_after=RETRY_AFTER_DRAIN_SECONDS)
+        return _json({"status": "ready"})
+
+    @app.get(
+        "/metrics",
+        summary="Metrics for Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}},
+    )
+    async def metrics() -> Response:
+        return Response(service.telemetry.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _summary(model: LoadedModel) -> dict[str, Any]:
+    manifest = model.manifest
+    return {
+        "name": manifest.name,
+        "version": manifest.version,
+        "method": manifest.method,
+        "task": manifest.task,
+        "dataset": manifest.dataset,
+        "width": manifest.input.width,
+        "label_count": manifest.label_count,
+        "test_scores": manifest.test_scores,
+    }
+
+
+def _detail(model: LoadedModel) -> dict[str, Any]:
+    about = asdict(model.manifest)
+    del about["files"], about["schema"]
+    predictor = model.predictor
+    return {**about, "labels": predictor.labels, "providers": predictor.providers}
+
+
+def _json(value: object) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json")
+
+
+def _on_api_error(request: Request, error: Exception) -> Response:
+    return _response(error_reply(error, request.state.request_id))
+
+
+def _on_http_exception(request: Request, error: Exception) -> Response:
+    """Wrong paths and methods, which the router refuses, in the shape of all other errors."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
+    status = HTTPStatus(error.status_code)
+    path, method = request.url.path[:100], request.method
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        message = f"{path} does not take {method}: see /docs"
+    else:
+        message = f"there is nothing at {path!r}: see /docs"
+    headers = [(k.lower().encode(), v.encode()) for k, v in (error.headers or {}).items()]
+    kind = status.name.lower()
+    return _response(problem(status, kind, message, request.state.request_id, headers))
+
+
+def _response(reply: Reply) -> Response:
+    response = Response(reply.body, reply.status)
+    response.raw_headers = reply.headers
+    return response

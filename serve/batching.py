@@ -1,0 +1,228 @@
+"""MicroBatcher: rows of many requests in one call of the model, without ever waiting for more.
+
+A batch is what arrived in one turn of the event loop, or while the batch before it ran. So a lone
+request is never delayed, and the busier the server the larger the batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from serve.errors import BusyError, ClientGoneError, DeadlinePassedError
+from serve.predictor import Scored
+from serve.rows import Features
+
+# Below this a hand-over to a thread costs more than it frees the event loop.
+INLINE_SECONDS = 1e-3
+MAX_RETRY_SECONDS = 60
+# Weight of the newest batch in the running mean of rows per second.
+NEWEST = 0.2
+
+
+class Predictor(Protocol):
+    """What a batcher needs of a model."""
+
+    @property
+    def seconds_per_batch(self) -> float:
+        """Seconds that a full batch takes."""
+        ...
+
+    def run(self, features: Features, k: int, *, with_scores: bool = False) -> Scored:
+        """Score rows (rows, width) and rank the best k labels of each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The scores of one job, cut out of its batch."""
+
+    scored: Scored
+    queue_seconds: float
+    inference_seconds: float
+
+
+Outcome = Finished | Exception
+
+
+@dataclass(slots=True)
+class Job:
+    """Rows that wait for a model; `done` is called exactly once, in the event loop."""
+
+    features: Features
+    k: int
+    with_scores: bool
+    done: Callable[[Outcome], None]
+    deadline: float = math.inf
+    """On the batcher's clock."""
+    submitted: float = field(default=0.0, init=False)
+    is_abandoned: bool = field(default=False, init=False)
+    """Set by whoever learns that nobody waits for the answer any more."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of this job."""
+        return len(self.features)
+
+
+class MicroBatcher:
+    """The queue in front of one model.
+
+    Args:
+        predictor: The model.
+        max_batch_rows: Rows that go into one call; a job larger than that runs alone.
+        max_queue_rows: Rows that may wait; beyond it `submit` raises `BusyError`.
+        on_batch: Told the rows and seconds of each batch.
+        clock: Seconds; deadlines of jobs are on it.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        *,
+        max_batch_rows: int,
+        max_queue_rows: int,
+        on_batch: Callable[[int, float], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._predictor = predictor
+        self._max_batch_rows = max_batch_rows
+        self._max_queue_rows = max_queue_rows
+        self._on_batch = on_batch
+        self._clock = clock
+        self._queue: deque[Job] = deque()
+        self._is_busy = False  # a turn is scheduled, or a batch runs in the thread
+        self._is_fast = predictor.seconds_per_batch < INLINE_SECONDS
+        self._rows_per_second = max_batch_rows / max(predictor.seconds_per_batch, 1e-9)
+        self._thread: ThreadPoolExecutor | None = None
+        self.queued_rows = 0
+
+    def runs_inline(self, rows: int) -> bool:
+        """Whether so many rows are scored in the event loop itself, in its next turn."""
+        return self._is_fast and rows <= self._max_batch_rows
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; must be called in the event loop.
+
+        Raises:
+            BusyError: So many rows wait already that this job does not fit.
+        """
+        if self.queued_rows + job.rows > self._max_queue_rows:
+            seconds = self._seconds_to_drain()
+            raise BusyError(
+                f"{self.queued_rows} rows wait already and at most {self._max_queue_rows} may: "
+                f"try again in {seconds} s",
+                retry_after=seconds,
+            )
+        job.submitted = self._clock()
+        self._queue.append(job)
+        self.queued_rows += job.rows
+        if not self._is_busy:
+            self._schedule()
+
+    def close(self) -> None:
+        """End the worker thread, once the batch that it runs is done."""
+        if self._thread:
+            self._thread.shutdown()
+
+    def _seconds_to_drain(self) -> int:
+        seconds = math.ceil(self.queued_rows / self._rows_per_second)
+        return min(max(seconds, 1), MAX_RETRY_SECONDS)
+
+    def _schedule(self) -> None:
+        self._is_busy = True
+        asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_busy = False
+        batch = self._next_batch()
+        if not batch:
+            return
+        started = self._clock()
+        if self.runs_inline(sum(job.rows for job in batch)):
+            self._deliver(batch, started, _outcome(self._predictor, batch))
+        else:
+            self._run_in_thread(batch, started)
+        if self._queue and not self._is_busy:
+            self._schedule()
+
+    def _run_in_thread(self, batch: list[Job], started: float) -> None:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
+        self._is_busy = True
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._thread, _outcome, self._predictor, batch)
+        running.add_done_callback(lambda done: self._thread_done(batch, started, done))
+
+    def _thread_done(
+        self, batch: list[Job], started: float, done: asyncio.Future[Scored | Exception]
+    ) -> None:
+        self._deliver(batch, started, done.result())
+        self._is_busy = False
+        if self._queue:
+            self._schedule()
+
+    def _next_batch(self) -> list[Job]:
+        """Take jobs in their order up to the cap, and send away those nobody waits for."""
+        batch: list[Job] = []
+        rows, now = 0, self._clock()
+        while self._queue:
+            job = self._queue[0]
+            if batch and rows + job.rows > self._max_batch_rows:
+                break
+            self._queue.popleft()
+            self.queued_rows -= job.rows
+            if job.is_abandoned:
+                job.done(ClientGoneError())
+            elif now >= job.deadline:
+                waited = (now - job.submitted) * 1e3
+                job.done(
+                    DeadlinePassedError(
+                        f"the request's time ran out after {waited:.0f} ms in the queue"
+                    )
+                )
+            else:
+                batch.append(job)
+                rows += job.rows
+        return batch
+
+    def _deliver(self, batch: list[Job], started: float, outcome: Scored | Exception) -> None:
+        seconds = max(self._clock() - started, 1e-9)
+        rows = sum(job.rows for job in batch)
+        if isinstance(outcome, Exception):
+            for job in batch:
+                job.done(outcome)
+            return
+        self._rows_per_second += NEWEST * (rows / seconds - self._rows_per_second)
+        self._on_batch(rows, seconds)
+        end = 0
+        for job in batch:
+            start, end = end, end + job.rows
+            share = outcome if len(batch) == 1 else _rows(outcome, start, end)
+            job.done(Finished(share, started - job.submitted, seconds))
+
+
+def _outcome(predictor: Predictor, batch: list[Job]) -> Scored | Exception:
+    """Score a batch with the largest k in it; an error becomes a value, to reach every job."""
+    features = batch[0].features
+    if len(batch) > 1:
+        features = np.concatenate([job.features for job in batch])
+    k = max(job.k for job in batch)
+    with_scores = any(job.with_scores for job in batch)
+    try:
+        return predictor.run(features, k, with_scores=with_scores)
+    except Exception as error:  # noqa: BLE001 - it is passed on to every request of the batch
+        return error
+
+
+def _rows(scored: Scored, start: int, end: int) -> Scored:
+    scores = None if scored.scores is None else scored.scores[start:end]
+    return Scored(scored.top_scores[start:end], scored.top_labels[start:end], scores)

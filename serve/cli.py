@@ -1,0 +1,50 @@
+"""`python -m serve BUNDLE...`: flags to settings, one line when ready, mistakes in one sentence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import tyro
+
+from serve.settings import Settings
+from train.errors import EXIT_OK, UserError, run_command
+
+EXAMPLE = """\
+example:
+  python -m serve runs/demo/bce-0/model.bundle --port 8000
+"""
+OWN_PACKAGES = ("serve", "export", "train")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code is 0 then, and 2 if it could not start."""
+    return run_command(_command, argv)
+
+
+def _command(argv: Sequence[str]) -> int:
+    settings = _parse(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        from serve.server import serve  # noqa: PLC0415 - needs the extra, which may be missing
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name in OWN_PACKAGES:
+            raise
+        raise UserError(f'serving needs {name}: pip install "labelwright[serve]"') from error
+    serve(settings, lambda line: print(line, flush=True))
+    return EXIT_OK
+
+
+def _parse(argv: Sequence[str]) -> Settings:
+    try:
+        return tyro.cli(
+            Settings,
+            prog="python -m serve",
+            args=list(argv),
+            config=(tyro.conf.PositionalRequiredArgs,),
+        )
+    except SystemExit as stop:
+        if stop.code == EXIT_OK:  # after --help
+            print(EXAMPLE, end="")
+        raise

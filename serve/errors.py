@@ -1,0 +1,137 @@
+"""Every way a request can fail: one table from exception to status, one shape on the wire.
+
+    {"error": {"type": "invalid_input", "message": "one sentence", "request_id": "..."}}
+
+ApiError
+├── MalformedBodyError     400  the body is no JSON
+├── UnknownModelError      404  no such model is loaded
+├── BodyTimeoutError       408  the body did not arrive in time
+├── TooLargeError          413  more bytes or rows than this server takes
+├── UnsupportedTypeError   415  a body that is declared to be something other than JSON
+├── InvalidInputError      422  JSON of the wrong shape, type or range
+├── RetryLaterError             sent with Retry-After
+│   ├── BusyError          429  the queue is full
+│   └── DrainingError      503  the server is stopping
+└── DeadlinePassedError    504  the client's own time limit ran out in the queue
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import orjson
+
+
+class ApiError(Exception):
+    """Its message is one sentence for the caller: what was expected, what came, what to do."""
+
+
+class MalformedBodyError(ApiError):
+    """The body is not JSON."""
+
+
+class UnknownModelError(ApiError):
+    """No loaded bundle has that name."""
+
+
+class BodyTimeoutError(ApiError):
+    """The body stopped arriving."""
+
+
+class TooLargeError(ApiError):
+    """More bytes or rows than this server takes in one request."""
+
+
+class UnsupportedTypeError(ApiError):
+    """A body that is declared to be something other than JSON."""
+
+
+class InvalidInputError(ApiError):
+    """JSON that no model here can be asked with."""
+
+
+class RetryLaterError(ApiError):
+    """The request is fine and the server is not: worth sending again after a while."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class BusyError(RetryLaterError):
+    """The queue of the model is full."""
+
+
+class DrainingError(RetryLaterError):
+    """The server has been told to stop."""
+
+
+class DeadlinePassedError(ApiError):
+    """The time the client allowed ran out before a batch took its rows."""
+
+
+class ClientGoneError(Exception):
+    """The caller hung up, so nobody is left to answer."""
+
+
+TABLE: dict[type[Exception], tuple[HTTPStatus, str]] = {
+    MalformedBodyError: (HTTPStatus.BAD_REQUEST, "malformed_body"),
+    UnknownModelError: (HTTPStatus.NOT_FOUND, "unknown_model"),
+    BodyTimeoutError: (HTTPStatus.REQUEST_TIMEOUT, "body_timeout"),
+    TooLargeError: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"),
+    UnsupportedTypeError: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_type"),
+    InvalidInputError: (HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input"),
+    BusyError: (HTTPStatus.TOO_MANY_REQUESTS, "busy"),
+    DrainingError: (HTTPStatus.SERVICE_UNAVAILABLE, "draining"),
+    DeadlinePassedError: (HTTPStatus.GATEWAY_TIMEOUT, "deadline_passed"),
+}
+BUG = (HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error")
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole HTTP answer, ready for any server to write."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+def status_and_type(error: Exception) -> tuple[int, str]:
+    """The HTTP status of an error and its word in answers and metrics."""
+    return TABLE.get(type(error), BUG)
+
+
+def error_reply(error: Exception, request_id: str) -> Reply:
+    """The answer to a failed request; what is not in the table is our bug and tells no details."""
+    status, kind = status_and_type(error)
+    message = str(error)
+    if type(error) not in TABLE:
+        message = "the server failed on this request: give the request id to whoever runs it"
+    headers: Headers = []
+    if isinstance(error, RetryLaterError):
+        headers.append((b"retry-after", str(error.retry_after).encode()))
+    if isinstance(error, DrainingError):
+        headers.append((b"connection", b"close"))
+    return problem(status, kind, message, request_id, headers)
+
+
+def problem(
+    status: int, kind: str, message: str, request_id: str, headers: Headers | None = None
+) -> Reply:
+    """An error answer in the common shape, whatever part of the server noticed the error."""
+    body = orjson.dumps({"error": {"type": kind, "message": message, "request_id": request_id}})
+    return json_reply(status, body, request_id, headers)
+
+
+def json_reply(status: int, body: bytes, request_id: str, headers: Headers | None = None) -> Reply:
+    """A JSON answer with the headers that every answer of this server has."""
+    common: Headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id.encode()),
+    ]
+    return Reply(status, common + (headers or []), body)

@@ -1,0 +1,163 @@
+"""Pure ASGI around FastAPI: `POST /predict` never reaches it, all else gets a request id.
+
+FastAPI's routing and validation cost several times what a small model does, so the one busy route
+goes straight to the service. It is declared to FastAPI all the same, see `serve.app`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve.batching import Outcome
+from serve.errors import BodyTimeoutError, ClientGoneError, Reply, error_reply
+from serve.service import Exchange, Service
+
+logger = logging.getLogger("serve")
+
+PREDICT_PATH = "/predict"
+BODY_SECONDS = 30.0
+
+
+class FastPath:
+    """Answers predictions itself and passes everything else on; stands before all of FastAPI."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one connection of any kind."""
+        is_http = scope["type"] == "http"
+        if is_http and scope["path"] == PREDICT_PATH and scope["method"] == "POST":
+            await self._predict(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _predict(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service = self._service
+        headers = dict(scope["headers"])
+        exchange = service.begin(headers)
+        try:
+            outcome = await self._outcome(exchange, headers, receive)
+            if isinstance(outcome, ClientGoneError):
+                service.forget(exchange)
+            else:
+                await _send(send, service.reply(exchange, outcome))
+        finally:
+            service.end()
+
+    async def _outcome(
+        self, exchange: Exchange, headers: dict[bytes, bytes], receive: Receive
+    ) -> Outcome:
+        """Everything between the headers and the answer; an error becomes a value."""
+        try:
+            self._service.admit(exchange, headers)
+            body = await _read_body(receive, self._service.check_size)
+            return await self._scores(exchange, body, receive)
+        except Exception as error:  # noqa: BLE001 - the service answers or logs it
+            return error
+
+    async def _scores(self, exchange: Exchange, body: bytes, receive: Receive) -> Outcome:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        job = self._service.enqueue(exchange, body, partial(_settle, future))
+        if exchange.model and exchange.model.batcher.runs_inline(job.rows):
+            return await future
+        # The wait may be long enough for the client to hang up, and then its rows need not run.
+        hang_up = asyncio.ensure_future(receive())
+        hang_up.add_done_callback(lambda _: setattr(job, "is_abandoned", True))
+        try:
+            return await future
+        finally:
+            hang_up.cancel()
+
+
+class RequestIds:
+    """Middleware of all other routes: an id for each request, and our error shape for our bugs."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one connection of any kind."""
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = self._service.request_id(dict(scope["headers"]))
+        scope.setdefault("state", {})["request_id"] = request_id
+        has_started = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal has_started
+            if message["type"] == "http.response.start":
+                has_started = True
+                message["headers"] = _with_request_id(message.get("headers", []), request_id)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:
+            logger.exception("request %s failed", request_id)
+            if has_started:
+                raise
+            await _send(send, error_reply(error, request_id))
+
+
+async def _read_body(receive: Receive, check_size: Callable[[int], None]) -> bytes:
+    """The whole body, which for small ones is the first message.
+
+    Raises:
+        ClientGoneError: The connection ended before the body did.
+        BodyTimeoutError: The rest of the body did not come in time.
+        TooLargeError: It is larger than `check_size` lets pass.
+    """
+    message = await receive()
+    if not message.get("more_body"):
+        return _chunk(message)
+    chunks = [_chunk(message)]
+    size = len(chunks[0])
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while message.get("more_body"):
+                check_size(size)
+                message = await receive()
+                chunks.append(_chunk(message))
+                size += len(chunks[-1])
+    except TimeoutError as error:
+        raise BodyTimeoutError(
+            f"the body did not arrive within {BODY_SECONDS:g} s: send it again"
+        ) from error
+    check_size(size)
+    return b"".join(chunks)
+
+
+def _chunk(message: Message) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise ClientGoneError
+    body: bytes = message.get("body", b"")
+    return body
+
+
+def _settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+async def _send(send: Send, reply: Reply) -> None:
+    await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+def _with_request_id(
+    headers: list[tuple[bytes, bytes]], request_id: str
+) -> list[tuple[bytes, bytes]]:
+    kept = [(name, value) for name, value in headers if name != b"x-request-id"]
+    return [*kept, (b"x-request-id", request_id.encode())]

@@ -1,0 +1,185 @@
+"""The `inputs` of a request as one float32 array, or one sentence about the row that is wrong.
+
+The good path converts once: `array` takes numbers only, booleans apart, and is faster than numpy,
+which would take strings too. Values are looked at one by one only to find the guilty row.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serve.errors import InvalidInputError, TooLargeError
+
+Features = NDArray[np.float32]
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+KINDS = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    bool: "a boolean",
+    type(None): "null",
+}
+
+
+def kind_of(value: object) -> str:
+    """What a JSON value is, in words that fit into a sentence."""
+    return KINDS.get(type(value), "a number")
+
+
+def may_hold_booleans(body: bytes) -> bool:
+    """Whether a JSON text may contain `true` or `false`, which `array` would turn into 1 and 0.
+
+    Single bytes are found many times faster than words, and a usual body holds no `f` and only the
+    one `u` of "inputs".
+    """
+    if b"f" in body and b"false" in body:
+        return True
+    return body.find(b"u", body.find(b"u") + 1) >= 0 and b"true" in body
+
+
+def parse_rows(inputs: object, width: int, max_rows: int, *, with_booleans: bool) -> Features:
+    """Turn dense or sparse rows into an array (rows, width).
+
+    Args:
+        inputs: The parsed JSON value, of any kind.
+        width: Numbers that the model takes in a row.
+        max_rows: Checked before anything of the size of the array is allocated.
+        with_booleans: Booleans may be among the values, so their types must be looked at.
+
+    Raises:
+        InvalidInputError: Anything but rows of finite numbers of the right width.
+        TooLargeError: More than `max_rows` rows.
+    """
+    if not isinstance(inputs, list):
+        raise InvalidInputError(f'"inputs" must be a list of rows, got {kind_of(inputs)}')
+    if not inputs:
+        raise InvalidInputError('"inputs" must hold at least one row, got an empty list')
+    if len(inputs) > max_rows:
+        raise TooLargeError(
+            f"at most {max_rows} rows fit into one request, got {len(inputs)}: send them in parts"
+        )
+    first = inputs[0]
+    if isinstance(first, list):
+        return _dense(inputs, width, with_booleans=with_booleans)
+    if isinstance(first, dict):
+        return _sparse(inputs, width, with_booleans=with_booleans)
+    raise _first_row_error(first, width)
+
+
+def _first_row_error(first: object, width: int) -> InvalidInputError:
+    if isinstance(first, str):
+        return InvalidInputError(f"this model takes {width} numbers a row, got text in row 0")
+    if type(first) in (int, float):
+        return InvalidInputError(
+            '"inputs" must be a list of rows, got one flat row: wrap it in a list'
+        )
+    return InvalidInputError(f"row 0 must be a list of {width} numbers, got {kind_of(first)}")
+
+
+def _dense(rows: list[Any], width: int, *, with_booleans: bool) -> Features:
+    numbers = array("f")
+    is_suspect = with_booleans
+    try:
+        for row in rows:
+            numbers.fromlist(row)
+            is_suspect |= len(row) != width
+    except (TypeError, OverflowError):
+        is_suspect = True
+    if is_suspect:
+        for index, row in enumerate(rows):
+            _check_dense_row(index, row, width)
+    features = np.frombuffer(numbers, dtype=np.float32).reshape(len(rows), width)
+    if not np.isfinite(features).all():
+        raise _infinite(int(np.argmin(np.isfinite(features).all(axis=1))))
+    return features
+
+
+def _check_dense_row(index: int, row: object, width: int) -> None:
+    if not isinstance(row, list):
+        raise _other_kind(index, row, "a list")
+    _check_values(index, row)
+    if len(row) != width:
+        raise InvalidInputError(f"row {index} must have {width} numbers, got {len(row)}")
+
+
+def _check_values(index: int, values: Iterable[object]) -> None:
+    for value in values:
+        if type(value) not in (float, int):
+            raise InvalidInputError(f"row {index} must hold numbers only, got {kind_of(value)}")
+        if isinstance(value, int) and abs(value) > FLOAT32_MAX:
+            raise _infinite(index)
+
+
+def _sparse(rows: list[Any], width: int, *, with_booleans: bool) -> Features:
+    numbers = array("f")
+    is_suspect = with_booleans
+    try:
+        for row in rows:
+            numbers.fromlist(list(row.values()))
+    except (AttributeError, TypeError, OverflowError):
+        is_suspect = True
+    if is_suspect:
+        for index, row in enumerate(rows):
+            if not isinstance(row, dict):
+                raise _other_kind(index, row, "an object")
+            _check_values(index, row.values())
+    return _scatter(rows, np.frombuffer(numbers, dtype=np.float32), width)
+
+
+def _scatter(rows: list[dict[str, Any]], numbers: Features, width: int) -> Features:
+    """Put the values of all rows, one after another in `numbers`, into their columns."""
+    columns = _columns(rows, width)
+    row_of_number = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    if not np.isfinite(numbers).all():
+        raise _infinite(int(row_of_number[np.argmin(np.isfinite(numbers))]))
+    features = np.zeros((len(rows), width), dtype=np.float32)
+    features[row_of_number, columns] = numbers
+    return features
+
+
+def _columns(rows: list[dict[str, Any]], width: int) -> NDArray[np.int64]:
+    names = "".join(chain.from_iterable(rows))
+    try:
+        # int() alone would also take "+3", " 3", "1_0" and digits of other scripts.
+        if names and not (names.isascii() and names.isdigit()):
+            raise ValueError
+        columns = np.array(list(map(int, chain.from_iterable(rows))), dtype=np.int64)
+    except (ValueError, OverflowError):
+        columns = np.array([width])
+    if columns.size and int(columns.max()) >= width:
+        _refuse_columns(rows, width)
+    return columns
+
+
+def _refuse_columns(rows: list[dict[str, Any]], width: int) -> NoReturn:
+    for index, row in enumerate(rows):
+        for name in row:
+            if not (name.isascii() and name.isdigit()):
+                raise InvalidInputError(
+                    f"row {index} must have whole column numbers as keys, got {name[:40]!r}"
+                )
+            if len(name) > 19 or int(name) >= width:  # 64-bit numbers have at most 19 digits
+                raise InvalidInputError(
+                    f"row {index} has column {name[:40]}, this model's columns are 0 to {width - 1}"
+                )
+    raise AssertionError("a column was refused that no rule refuses")
+
+
+def _other_kind(index: int, row: object, first: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"row {index} is {kind_of(row)} while row 0 is {first}: "
+        "send all rows as lists or all as objects"
+    )
+
+
+def _infinite(index: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"row {index} holds a number that is not finite in 32-bit floating point"
+    )

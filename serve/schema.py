@@ -1,0 +1,170 @@
+"""The HTTP interface as OpenAPI describes it: documentation only, `serve.api` does the work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+EXAMPLE_REQUEST: dict[str, Any] = {"inputs": [[0.12, 0.0, 0.8]], "top_k": 2}
+EXAMPLE_SPARSE: dict[str, Any] = {"inputs": [{"0": 0.12, "2": 0.8}], "threshold": "tuned"}
+EXAMPLE_ANSWER: dict[str, Any] = {
+    "model": {"name": "delicious-seal", "version": "0f3c9a1b2d4e", "method": "seal"},
+    "predictions": [{"labels": ["design", "css"], "scores": [0.93, 0.41]}],
+    "latency_ms": {"queue": 0.04, "inference": 0.12, "total": 0.31},
+    "request_id": "5b0c9d1e7a42-1f",
+}
+
+DenseRow = Annotated[list[float], Field(description="As many numbers as the model's width.")]
+SparseRow = Annotated[
+    dict[str, float], Field(description="Column number to value; all other columns are 0.")
+]
+
+
+class PredictRequest(BaseModel):
+    """Rows to score: all dense or all sparse."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [EXAMPLE_REQUEST, EXAMPLE_SPARSE]}
+    )
+
+    inputs: list[DenseRow] | list[SparseRow] = Field(min_length=1)
+    top_k: int | None = Field(
+        None,
+        ge=1,
+        description="Most labels a row, best first, at most the number of labels. Default: 5, "
+        "or with a threshold every label that reaches it.",
+    )
+    threshold: Annotated[float, Field(ge=0, le=1)] | Literal["tuned", "per-label"] | None = Field(
+        None,
+        description='Lowest score of a label: a number, or one chosen in training: "tuned" (one '
+        'for all labels) or "per-label".',
+    )
+    model: str | None = Field(
+        None, description="Name of a loaded model; needed when several are loaded."
+    )
+
+
+class ModelHead(BaseModel):
+    """Which model answered."""
+
+    name: str
+    version: str = Field(description="The same weights have the same version.")
+    method: str = Field(description="The training method.")
+
+
+class Prediction(BaseModel):
+    """The labels of one row, best first."""
+
+    labels: list[str]
+    scores: list[Annotated[float, Field(ge=0, le=1)]]
+
+
+class LatencyMs(BaseModel):
+    """Where the time went, in milliseconds."""
+
+    queue: float = Field(description="Waiting for a batch.")
+    inference: float = Field(description="In the model, shared with the rest of the batch.")
+    total: float = Field(description="From the request's headers to its answer.")
+
+
+class PredictAnswer(BaseModel):
+    """One prediction for each input row, in the same order."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_ANSWER]})
+
+    model: ModelHead
+    predictions: list[Prediction]
+    latency_ms: LatencyMs
+    request_id: str
+
+
+class Problem(BaseModel):
+    """What went wrong."""
+
+    type: str = Field(description="One word for programs, such as `invalid_input`.")
+    message: str = Field(description="One sentence for people.")
+    request_id: str
+
+
+class ErrorAnswer(BaseModel):
+    """Every error of this server."""
+
+    error: Problem
+
+
+class ModelInput(BaseModel):
+    """What one row must be."""
+
+    kind: str
+    width: int
+    names: list[str] | None
+
+
+class ModelThresholds(BaseModel):
+    """Thresholds chosen on validation rows."""
+
+    tuned: float
+    per_label: list[float]
+
+
+class ModelSummary(BaseModel):
+    """A loaded model in short."""
+
+    name: str
+    version: str
+    method: str
+    task: str
+    dataset: str
+    width: int
+    label_count: int
+    test_scores: dict[str, float]
+
+
+class ModelList(BaseModel):
+    """All loaded models."""
+
+    models: list[ModelSummary]
+
+
+class ModelDetail(BaseModel):
+    """Everything about a loaded model but its weights."""
+
+    name: str
+    version: str
+    method: str
+    task: str
+    dataset: str
+    input: ModelInput
+    label_count: int
+    labels: list[str]
+    thresholds: ModelThresholds
+    test_scores: dict[str, float]
+    largest_difference: float = Field(description="Between training and serving runtime.")
+    versions: dict[str, str]
+    providers: list[str] = Field(description="Execution providers that run the model.")
+
+
+class State(BaseModel):
+    """How the server is."""
+
+    status: Literal["ok", "ready"]
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that can fail with these statuses."""
+    return {status: {"model": ErrorAnswer, "description": MEANING[status]} for status in statuses}
+
+
+MEANING = {
+    400: "The body is not JSON.",
+    404: "No such model is loaded.",
+    408: "The body did not arrive in time.",
+    413: "More bytes or rows than the server takes in one request.",
+    415: "The body is declared to be something other than JSON.",
+    422: "JSON of the wrong shape, type or range; the message names the row or field.",
+    429: "The queue is full; `Retry-After` says when to come again.",
+    500: "A bug in the server; its log has the request id.",
+    503: "The server is stopping.",
+    504: "The time given in `x-timeout-ms` ran out in the queue.",
+}

@@ -1,0 +1,52 @@
+"""What the command line decides, checked once and never changed afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from train.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Serve bundles over HTTP: one process, one address, any number of bundles."""
+
+    bundles: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="BUNDLE [BUNDLE ...]")]
+    """Folders that `python -m export` wrote."""
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 is every network of this machine."""
+    port: int = 8000
+    """Port to listen on; 0 picks a free one."""
+    threads: int = 1
+    """Threads inside one call of a model."""
+    max_body_mb: int = 16
+    """Largest request body, in MiB."""
+    max_queue_rows: int = 4096
+    """Rows that may wait for one model before requests are turned away with 429."""
+    max_batch_rows: int = 64
+    """Rows that a model gets at once; a larger request runs alone."""
+    grace: float = 10.0
+    """Seconds that accepted requests have to finish after SIGTERM."""
+
+    def __post_init__(self) -> None:
+        if not self.bundles:
+            raise ConfigError(
+                "expected at least one bundle, got none: python -m serve model.bundle"
+            )
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"--port must lie between 0 and 65535, got {self.port}")
+        for name in ("threads", "max_body_mb", "max_queue_rows", "max_batch_rows"):
+            if getattr(self, name) < 1:
+                flag = name.replace("_", "-")
+                raise ConfigError(f"--{flag} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.grace < float("inf"):
+            raise ConfigError(f"--grace must be a positive number of seconds, got {self.grace}")
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The largest request body in bytes."""
+        return self.max_body_mb * 2**20

@@ -1,0 +1,127 @@
+"""`model.pt` and `resume.pt`: tensors and plain values only, read without unpickling any code."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from train import methods
+from train.config import config_from
+from train.errors import CheckpointError, ConfigError
+from train.problem import Shape
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A trained model with all that is needed to export it: `python -m export` reads nothing else."""
+
+    name: str
+    method: str
+    task: str
+    config: dict[str, Any]
+    dataset: str
+    shape: dict[str, int]
+    labels: list[str]
+    features: list[str]
+    scaling: dict[str, Tensor] | None
+    """`mean` and `scale` of the inputs, (features,) each."""
+    weights: dict[str, Tensor]
+    """Of the predictor alone."""
+    thresholds: dict[str, Any]
+    scores: dict[str, dict[str, float]]
+    """Of the parts `validation` and `test`."""
+    split: dict[str, Any]
+    seed: int
+    epoch: int
+    """The epoch whose weights these are."""
+    probe: Tensor
+    """Test rows as the user has them, before scaling: (rows, features)."""
+    versions: dict[str, str]
+    schema: int = SCHEMA_VERSION
+
+    def predictor(self) -> nn.Module:
+        """Rebuild the trained network: raw rows (batch, features) -> logits (batch, labels)."""
+        try:
+            module = methods.load(self.method)
+            config = config_from(self.config, module.Config, source="the checkpoint")
+            network = module.predictor(config, Shape(**self.shape))
+            network.load_state_dict(self.weights)
+        except (RuntimeError, TypeError, ConfigError) as error:
+            raise CheckpointError(
+                f"the checkpoint does not fit method {self.method!r} of this version ({error}): "
+                "train it again"
+            ) from error
+        if self.scaling is not None:
+            network = nn.Sequential(InputScaling(**self.scaling), network)
+        return network.eval()
+
+
+class InputScaling(nn.Module):
+    """(x - mean) / scale as a layer, so that callers send raw rows."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale rows (batch, features)."""
+        return (x - self.mean) / self.scale
+
+
+def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    """Write `model.pt` atomically."""
+    save(vars(checkpoint), path)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read `model.pt`, refusing anything else with one sentence."""
+    values = load(path)
+    missing = {field.name for field in fields(Checkpoint)} - set(values)
+    if missing:
+        raise CheckpointError(
+            f"{path} is not a model.pt of this program: it lacks {', '.join(sorted(missing))}"
+        )
+    return Checkpoint(**{field.name: values[field.name] for field in fields(Checkpoint)})
+
+
+def save(values: dict[str, Any], path: Path) -> None:
+    """Write tensors and plain values beside `path`, then rename: never a half-written file."""
+    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save(values, file)
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read tensors and plain values; never runs code from the file."""
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path} does not exist: `python -m train METHOD --dataset NAME` writes a model.pt"
+        )
+    try:
+        values = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251
+    except Exception as error:  # noqa: BLE001 - torch raises many kinds for a foreign file
+        raise CheckpointError(f"{path} is not a model.pt, or it is damaged: train it again") from error
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if schema != SCHEMA_VERSION:
+        raise CheckpointError(
+            f"{path} has checkpoint schema {schema}, this version reads {SCHEMA_VERSION}: "
+            "train the model again"
+        )
+    return values

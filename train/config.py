@@ -1,0 +1,131 @@
+"""Hyper-parameters: dataclasses that become command-line flags, and TOML presets that fill them.
+
+Precedence: defaults of the `Config` class < preset < flags. The text below a field is its `--help`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_type_hints
+
+import typeguard
+
+from train.errors import ConfigError, did_you_mean
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """What every method's `Config` has: how long to train, on what batches."""
+
+    epochs: int = 300
+    """Passes over the training rows, at most."""
+    patience: int = 20
+    """Stop after this many epochs without a better validation score."""
+    batch_size: int = 32
+    """Rows in a training batch."""
+    scaling: Literal["auto", "none", "standard"] = "auto"
+    """Input scaling: `standard` is zero mean and unit variance; `auto` does so for dense real values."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "epochs", "patience", "batch_size")
+
+
+ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
+
+
+def require_positive(config: TrainingConfig, *fields: str) -> None:
+    """Refuse a zero or negative value in any of the named fields, by its flag."""
+    for name in fields:
+        value = getattr(config, name)
+        if value <= 0:
+            raise ConfigError(f"{flag(name)} must be positive, got {value}")
+
+
+def require_fraction(config: TrainingConfig, *fields: str) -> None:
+    """Refuse a value outside [0, 1) in any of the named fields, by its flag."""
+    for name in fields:
+        value = getattr(config, name)
+        if not 0 <= value < 1:
+            raise ConfigError(f"{flag(name)} must be at least 0 and below 1, got {value}")
+
+
+def flag(field: str) -> str:
+    """The command-line flag of a field."""
+    return "--" + field.replace("_", "-")
+
+
+def find_preset(preset: str, dataset: str, method: str) -> Path | None:
+    """The preset file to use: `auto` is the data set's own where there is one, `none` is none."""
+    if preset == "none":
+        return None
+    if preset != "auto":
+        path = Path(preset)
+        if not path.is_file():
+            raise ConfigError(
+                f"--preset {preset} is no file: give a .toml file, `auto` (this data set's own) or `none`"
+            )
+        return path
+    path = PRESETS / dataset / f"{method}.toml"
+    return path if path.is_file() else None
+
+
+def read_preset(path: Path, config_class: type[ConfigT]) -> ConfigT:
+    """Build a config from a TOML preset; an unknown key or a wrong type is an error."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"preset {path} cannot be read: {error}") from error
+    return config_from(values, config_class, source=f"preset {path}")
+
+
+def config_from(
+    values: dict[str, Any], config_class: type[ConfigT], *, source: str
+) -> ConfigT:
+    """Build a config from plain values, checked against the types of its fields."""
+    hints = get_type_hints(config_class)
+    fields = {field.name for field in dataclasses.fields(config_class)}
+    checked = {}
+    for key, value in values.items():
+        if key not in fields:
+            raise ConfigError(f"{source} has an unknown key {key!r}; {did_you_mean(key, fields)}")
+        checked[key] = _checked(value, hints[key], f"{source}: {key}")
+    return config_class(**checked)
+
+
+def config_values(config: TrainingConfig) -> dict[str, Any]:
+    """The plain values of a config, as TOML, JSON and checkpoints can hold them."""
+    values = dataclasses.asdict(config)
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+
+
+def to_toml(values: dict[str, Any]) -> str:
+    """Write flat plain values as TOML (the standard library reads it only)."""
+    return "".join(f"{key} = {_toml_value(value)}\n" for key, value in values.items())
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, int | float):
+        return repr(value)
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _checked(value: object, hint: object, where: str) -> object:
+    if isinstance(value, list):
+        value = tuple(value)
+    if hint is float and type(value) is int:
+        value = float(value)
+    try:
+        return typeguard.check_type(value, hint)
+    except typeguard.TypeCheckError as error:
+        expected = getattr(hint, "__name__", str(hint))
+        raise ConfigError(f"{where} must be {expected}, got {value!r}") from error

@@ -1,0 +1,70 @@
+"""What every reader returns and everything else consumes: a table of rows with label sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from scipy import sparse
+
+Features = np.ndarray | sparse.csr_array
+Texts = list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Row numbers of the three parts, each sorted; together a subset of all rows."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    rule: str
+    """How the parts came about, e.g. 'published' or '60/20/20'; saved with the run."""
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows in train, validation and test."""
+        return len(self.train), len(self.validation), len(self.test)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelData:
+    """Rows with label sets. `inputs` is what a model sees, `targets[i, j] == 1` where row i has label j.
+
+    inputs: (rows, features) float32, dense, or CSR where the source is sparse; or one text a row.
+    targets: (rows, labels) CSR of uint8, explicit zeros removed, column indices sorted.
+    published: row numbers of each part as its authors published it ('train', 'test', perhaps
+        'validation'); empty where no split was published.
+    """
+
+    name: str
+    inputs: Features | Texts
+    targets: sparse.csr_array
+    labels: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    published: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Literal["features", "text"]:
+        """What a row is."""
+        return "text" if isinstance(self.inputs, list) else "features"
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.targets.shape[0]
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return self.targets.shape[1]
+
+    @property
+    def n_features(self) -> int:
+        """Number of feature columns; 0 for text."""
+        return 0 if isinstance(self.inputs, list) else self.inputs.shape[1]
+
+    @property
+    def mean_labels(self) -> float:
+        """Labels per row on average."""
+        return self.targets.nnz / max(self.n_rows, 1)

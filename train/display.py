@@ -1,0 +1,130 @@
+"""What a person sees while training and at its end."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from torch import Tensor
+
+from train.loop import Position
+from train.scoring import Judgement
+
+REFRESH_SECONDS = 0.25
+LOG_SECONDS = 5.0
+"""Where nobody watches live, at most one line in this time."""
+
+SHOWN_SET_METRICS = {
+    "example_f1": "example-F1",
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+    "hamming_accuracy": "Hamming accuracy",
+    "subset_accuracy": "subset accuracy",
+}
+SHOWN_RANKING_METRICS = {
+    "precision@1": "P@1",
+    "precision@3": "P@3",
+    "precision@5": "P@5",
+    "ndcg@5": "nDCG@5",
+    "psp@5": "PSP@5",
+    "map_by_label": "mAP by label",
+    "lrap": "LRAP",
+}
+
+
+class TrainingDisplay:
+    """A progress bar with time left, losses and best score; plain lines where there is no terminal.
+
+    The time left is that of all epochs: early stopping can only shorten it.
+    """
+
+    def __init__(self, console: Console, *, epochs: int, enabled: bool) -> None:
+        self.console = console
+        self.epochs = epochs
+        self.live = enabled and console.is_terminal
+        self.lines = enabled and not console.is_terminal
+        self.last_refresh = 0.0
+        self.last_line = time.monotonic()
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("at most"),
+            TimeRemainingColumn(),
+            TextColumn("left  {task.fields[note]}"),
+            console=console,
+            disable=not self.live,
+        )
+        self.task = self.progress.add_task("training", total=None, note="")
+
+    def __enter__(self) -> TrainingDisplay:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.progress.stop()
+
+    def on_step(self, position: Position, n_steps: int, losses: dict[str, Tensor]) -> None:
+        """Move the bar, a few times a second at most: reading a loss waits for the device."""
+        now = time.monotonic()
+        if not self.live or now - self.last_refresh < REFRESH_SECONDS:
+            return
+        self.last_refresh = now
+        self.progress.update(
+            self.task,
+            description=f"epoch {position.epoch + 1}/{self.epochs}",
+            completed=position.epoch * n_steps + position.step,
+            total=self.epochs * n_steps,
+            note=self._note({name: float(value) for name, value in losses.items()}, position),
+        )
+
+    def on_epoch(self, position: Position) -> None:
+        """Say how the epoch went."""
+        now = time.monotonic()
+        if not self.lines or now - self.last_line < LOG_SECONDS:
+            return
+        self.last_line = now
+        latest = {k: v for k, v in position.history[-1].items() if k != "epoch"}
+        note = self._note(latest, position)
+        self.console.print(f"epoch {position.epoch}/{self.epochs}  {note}", highlight=False)
+
+    def _note(self, values: dict[str, float], position: Position) -> str:
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+        if position.best_epoch:
+            shown += f"  best {position.best_score:.4f} (epoch {position.best_epoch})"
+        return shown
+
+
+def score_table(title: str, judgement: Judgement) -> Table:
+    """Test scores under each way of choosing thresholds."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("test rows")
+    for column in ("at 0.5", "tuned", "per label", "oracle"):
+        table.add_column(column, justify="right")
+    columns = (judgement.fixed, judgement.tuned, judgement.per_label, judgement.oracle)
+    for key, name in SHOWN_SET_METRICS.items():
+        table.add_row(name, *(f"{column[key]:.4f}" for column in columns))
+    for key, name in SHOWN_RANKING_METRICS.items():
+        if key in judgement.fixed:
+            table.add_row(name, f"{judgement.fixed[key]:.4f}", "", "", "")
+    table.caption = (
+        "tuned, per label: thresholds from validation rows; oracle: from the test rows themselves"
+    )
+    table.caption_justify = "left"
+    return table

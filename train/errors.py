@@ -1,0 +1,51 @@
+"""Mistakes that the user can mend: one sentence that says what to do, exit code 2, no traceback.
+
+UserError
+├── ConfigError      an option, preset or method name that cannot be used
+├── DataError        a data set that is missing or malformed
+├── CheckpointError  a model.pt that is not one, or of an unknown schema
+└── BundleError      (export.bundle) a bundle that is not one, is damaged, or of an unknown schema
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+class UserError(Exception):
+    """Its message is a full sentence: what was expected, what came, what to do."""
+
+
+class ConfigError(UserError):
+    """An option, preset or method name that cannot be used."""
+
+
+class DataError(UserError):
+    """A data set that is missing or malformed."""
+
+
+class CheckpointError(UserError):
+    """A `model.pt` that is not one, or of an unknown schema."""
+
+
+def run_command(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
+    """Run a command line and turn the user's mistakes into one line on stderr and exit code 2."""
+    try:
+        return command(sys.argv[1:] if argv is None else argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest known one, or all of them."""
+    known = sorted(known)
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"

@@ -1,0 +1,177 @@
+"""The training loop: epochs, validation, early stop; deterministic, and resumable at any step."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from train.batches import Rows, batch_order, in_order
+from train.config import TrainingConfig
+from train.errors import UserError
+from train.methods import Method
+from train.metrics import example_f1
+from train.problem import Part, Problem
+
+SCORING_BATCH = 1024
+
+
+class TrainingDivergedError(UserError):
+    """The loss is no longer a number."""
+
+
+@dataclass
+class Position:
+    """How far a run has come; with the method's own state, all that a resumed run needs."""
+
+    epoch: int = 0
+    """Epochs finished."""
+    step: int = 0
+    """Batches done in the current epoch."""
+    loss_sums: dict[str, float] = field(default_factory=dict)
+    """Of the current epoch, so far."""
+    best_score: float = float("-inf")
+    best_epoch: int = 0
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    history: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Observer(Protocol):
+    """Whoever wants to show or save what happens."""
+
+    def on_step(self, position: Position, n_steps: int, losses: dict[str, Tensor]) -> None:
+        """A batch was done."""
+
+    def on_epoch(self, position: Position) -> None:
+        """An epoch was done and validated."""
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the generators that initialisation, dropout and sampling draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - third-party code may draw from it
+    torch.manual_seed(seed)
+
+
+def fit(  # noqa: PLR0913 - everything a loop depends on comes in by name
+    method: Method,
+    problem: Problem,
+    config: TrainingConfig,
+    *,
+    seed: int,
+    position: Position,
+    observer: Observer,
+    should_stop: Callable[[], bool],
+) -> None:
+    """Train until the epochs are done, validation stalls, or `should_stop` says so.
+
+    `position` is updated in place: after an early return it holds the step to go on from.
+    """
+    while not is_finished(position, config):
+        started = time.monotonic()
+        stopped = _run_epoch(method, problem, config, seed, position, observer, should_stop)
+        if not stopped:
+            _finish_epoch(method, problem, position)
+        position.seconds += time.monotonic() - started
+        if stopped:
+            return
+        observer.on_epoch(position)
+
+
+def is_finished(position: Position, config: TrainingConfig) -> bool:
+    """Whether there is nothing left to train."""
+    stalled = position.epoch - position.best_epoch >= config.patience
+    return position.epoch >= config.epochs or (position.epoch > 0 and stalled)
+
+
+def _run_epoch(  # noqa: PLR0913
+    method: Method,
+    problem: Problem,
+    config: TrainingConfig,
+    seed: int,
+    position: Position,
+    observer: Observer,
+    should_stop: Callable[[], bool],
+) -> bool:
+    """Do the rest of the current epoch; return whether it was stopped before its end."""
+    batches = batch_order(len(problem.train), config.batch_size, seed, position.epoch)
+    # Summed on the device: reading a loss every step would wait for the GPU every step.
+    sums = {name: torch.tensor(value) for name, value in position.loss_sums.items()}
+    method.predictor.train()
+    for index in batches[position.step :]:
+        rows = index.to(problem.device)
+        losses = method.step(problem.train.x.take(rows), problem.train.y.take(rows))
+        for name, loss in losses.items():
+            sums[name] = sums[name].to(loss.device) + loss if name in sums else loss
+        position.step += 1
+        observer.on_step(position, len(batches), losses)
+        if position.step < len(batches) and should_stop():
+            position.loss_sums = {name: float(value) for name, value in sums.items()}
+            return True
+    position.loss_sums = {name: float(value) / len(batches) for name, value in sums.items()}
+    return False
+
+
+def _finish_epoch(method: Method, problem: Problem, position: Position) -> None:
+    """Validate, keep the weights if they are the best so far, and open the next epoch."""
+    losses, position.loss_sums = position.loss_sums, {}
+    position.epoch, position.step = position.epoch + 1, 0
+    if not all(np.isfinite(value) for value in losses.values()):
+        bad = next(name for name, value in losses.items() if not np.isfinite(value))
+        raise TrainingDivergedError(
+            f"the loss {bad!r} became {losses[bad]} in epoch {position.epoch}: "
+            "lower the learning rate, or check the inputs for huge values"
+        )
+    score = validation_score(method.predictor, problem.validation, problem.device)
+    method.end_epoch(score)
+    if score > position.best_score:
+        position.best_score, position.best_epoch = score, position.epoch
+        position.best_weights = cpu_weights(method.predictor)
+    position.history.append({"epoch": position.epoch, **losses, "validation_example_f1": score})
+
+
+def validation_score(predictor: nn.Module, part: Part, device: torch.device) -> float:
+    """Example-F1 at threshold 0.5: what early stopping and the best epoch are judged by."""
+    return example_f1(predict(predictor, part.x, device) >= 0.5, part.targets)
+
+
+@torch.no_grad()
+def predict(predictor: nn.Module, rows: Rows, device: torch.device) -> np.ndarray:
+    """Scores in [0, 1] of all rows, (rows, labels) float32."""
+    was_training = predictor.training
+    predictor.eval()
+    batches = in_order(len(rows), SCORING_BATCH)
+    scores = [predictor(rows.take(index.to(device))).sigmoid().cpu() for index in batches]
+    predictor.train(was_training)
+    return torch.cat(scores).numpy()
+
+
+def cpu_weights(network: nn.Module) -> dict[str, Tensor]:
+    """A copy of the weights that later steps do not change."""
+    return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
+
+
+def training_state(method: Method, position: Position) -> dict[str, Any]:
+    """Everything the next step depends on, as tensors and plain values."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {
+        "method": method.state_dict(),
+        "position": asdict(position),
+        "rng": {"torch": torch.get_rng_state(), "cuda": cuda},
+    }
+
+
+def restore(state: dict[str, Any], method: Method) -> Position:
+    """Put a method, and the generators, back to where a saved run stopped."""
+    method.load_state_dict(state["method"])
+    torch.set_rng_state(state["rng"]["torch"])
+    if state["rng"]["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["rng"]["cuda"])
+    return Position(**state["position"])

@@ -1,0 +1,67 @@
+"""Methods, found by file name: `python -m train seal` runs `train/methods/seal.py`.
+
+A method module offers three names:
+
+    Config                           hyper-parameters; each field becomes a flag
+    predictor(config, shape)         the untrained network that is exported and served
+    build(config, problem) -> Method what trains it
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from train.errors import ConfigError, did_you_mean
+
+
+class Method(ABC):
+    """A model in training.
+
+    Whatever an instance holds with a `state_dict` (networks, optimisers) is saved and restored
+    when a run is interrupted, so a method needs no code of its own to be resumable.
+    """
+
+    predictor: nn.Module
+    """Rows (batch, features) -> logits (batch, labels): all that survives training."""
+
+    @abstractmethod
+    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Update on one batch, x (batch, features), y (batch, labels); return named losses."""
+
+    def end_epoch(self, validation_score: float) -> None:
+        """Adapt to the validation score of the epoch that ended (higher is better)."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of every part that has one."""
+        return {name: part.state_dict() for name, part in self._parts().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore every part."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+
+    def _parts(self) -> dict[str, Any]:
+        return {name: part for name, part in vars(self).items() if hasattr(part, "state_dict")}
+
+
+def available() -> list[str]:
+    """The names of all methods."""
+    return sorted(info.name for info in pkgutil.iter_modules(__path__))
+
+
+def load(name: str) -> ModuleType:
+    """The module of a method."""
+    if name not in available():
+        raise ConfigError(f"there is no method {name!r}; {did_you_mean(name, available())}")
+    return importlib.import_module(f"train.methods.{name}")
+
+
+def summary(module: ModuleType) -> str:
+    """The first line of a method's docstring."""
+    return (module.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,1 @@
+"""Networks that two or more methods use."""

@@ -1,0 +1,51 @@
+"""Feed-forward networks: features of a row, and one score a label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class FeatureNet(nn.Module):
+    """T(x) of SEAL: softplus layers, dropout after each but the last.
+
+    Weights are Kaiming-uniform with the gain of ReLU, biases zero.
+    """
+
+    def __init__(self, n_features: int, widths: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        sizes = [n_features, *widths]
+        self.layers = nn.ModuleList(
+            nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)
+        )
+        self.dropout = dropout
+        for layer in self.layers:
+            nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map rows (batch, features) to hidden features (batch, last width)."""
+        for i, layer in enumerate(self.layers):
+            if i > 0:
+                x = functional.dropout(x, self.dropout, self.training)
+            x = functional.softplus(layer(x))
+        return x
+
+
+class TaskNet(nn.Module):
+    """F(x) of SEAL: hidden features times one vector a label, without a bias."""
+
+    def __init__(
+        self, n_features: int, n_labels: int, widths: Sequence[int], dropout: float
+    ) -> None:
+        super().__init__()
+        self.features = FeatureNet(n_features, widths, dropout)
+        self.labels = nn.Parameter(torch.empty(n_labels, widths[-1]))
+        nn.init.xavier_uniform_(self.labels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map rows (batch, features) to logits (batch, labels)."""
+        return functional.linear(self.features(x), self.labels)

@@ -1,0 +1,52 @@
+"""Options of a run that are not hyper-parameters: which data, which seed, which device, where to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Which rows, and how they are cut into parts."""
+
+    dataset: str
+    """Name of a known data set (`python -m train list datasets`), or a file of your own."""
+    data_dir: Path | None = None
+    """Folder with data sets, one folder each; searched before $LABELWRIGHT_DATA and the cache."""
+    split: str = "auto"
+    """`published`, three shares such as 60/20/20 (stratified), or `auto`: what fits the data set."""
+    split_seed: int = 0
+    """Which of the equally good stratified splits."""
+    fraction: float = 1.0
+    """Share of the training rows to use; validation and test stay whole."""
+    label_columns: str | None = None
+    """Tables only: the column with each row's list of labels, or 0/1 columns such as `label_*`."""
+    label_separator: str | None = None
+    """Tables only: what stands between the labels of a list; `|` unless told."""
+
+    def reader_options(self) -> dict[str, Any]:
+        """What the reader of a user's own file is told."""
+        options = {"labels": self.label_columns, "label_separator": self.label_separator}
+        return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(DataOptions):
+    """A training run."""
+
+    preset: str = "auto"
+    """Hyper-parameters: `auto` (this data set's own, if any), `none`, or a .toml file."""
+    seed: int = 0
+    """Of initialisation, batches, dropout and sampling."""
+    device: str = "auto"
+    """`cpu`, `cuda`, `cuda:N`, or `auto`: the GPU where there is one."""
+    out: Path | None = None
+    """Run folder; unless told runs/DATASET/METHOD-SEED."""
+    resume: bool = False
+    """Go on with the interrupted run in the run folder."""
+    overwrite: bool = False
+    """Replace the run in the run folder."""
+    progress: bool = True
+    """Show progress."""

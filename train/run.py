@@ -1,0 +1,96 @@
+"""A run folder: what a training run leaves behind, and how it is opened, resumed and replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from train.config import to_toml
+from train.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of the files of one run."""
+
+    path: Path
+
+    @property
+    def model(self) -> Path:
+        """The trained model, for `python -m export`."""
+        return self.path / "model.pt"
+
+    @property
+    def resume(self) -> Path:
+        """All that `--resume` needs to go on."""
+        return self.path / "resume.pt"
+
+    @property
+    def metrics(self) -> Path:
+        """Every score, with the command and the environment."""
+        return self.path / "metrics.json"
+
+    @property
+    def history(self) -> Path:
+        """Losses and validation score, one line an epoch."""
+        return self.path / "history.jsonl"
+
+    @property
+    def config(self) -> Path:
+        """The hyper-parameters used; can be given to `--preset`."""
+        return self.path / "config.toml"
+
+    def files(self) -> list[Path]:
+        """All of them, there or not."""
+        return [self.model, self.resume, self.metrics, self.history, self.config]
+
+
+def open_run(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
+    """Make the folder ready; never touch an earlier run without being told to."""
+    run = RunFolder(path)
+    if resume and not run.resume.is_file():
+        raise ConfigError(f"there is nothing to resume in {path}: leave out --resume to start a run")
+    held = [file for file in run.files() if file.exists()]
+    if held and not (resume or overwrite):
+        raise ConfigError(
+            f"{path} already holds a run: --resume goes on with it, --overwrite replaces it, "
+            "--out DIR puts this one elsewhere"
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+        if overwrite and not resume:
+            for file in held:
+                file.unlink()
+    except OSError as error:
+        raise ConfigError(f"cannot write to {path}: {error.strerror}; choose another --out") from error
+    return run
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write beside the file, then rename: readers see the old text or the new one."""
+    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(scratch).chmod(0o644)
+    os.replace(scratch, path)
+
+
+def write_config(run: RunFolder, method: str, values: dict[str, Any]) -> None:
+    """Keep the resolved hyper-parameters as a preset."""
+    write_text(run.config, f"# hyper-parameters of method {method!r}\n" + to_toml(values))
+
+
+def write_history(run: RunFolder, history: list[dict[str, float]]) -> None:
+    """Keep what every epoch gave."""
+    write_text(run.history, "".join(json.dumps(epoch) + "\n" for epoch in history))
+
+
+def write_metrics(run: RunFolder, values: dict[str, Any]) -> None:
+    """Keep the scores."""
+    write_text(run.metrics, json.dumps(values, indent=2) + "\n")

@@ -1,0 +1,81 @@
+"""Judge a trained model: thresholds from validation rows, every metric on test rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from train.metrics import evaluate, predict, propensities
+from train.metrics.sets import confusion
+from train.problem import Problem
+from train.thresholds import (
+    FIXED_THRESHOLD,
+    TUNABLE,
+    metrics_by_threshold,
+    oracle_metrics,
+    per_label_thresholds,
+    tuned_threshold,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What a model scores, by how its thresholds were chosen.
+
+    fixed: every metric on the test rows, labels predicted from 0.5 on.
+    tuned: set metrics on the test rows, each at the one threshold best for it on validation.
+    per_label: set metrics on the test rows, each label at its own threshold from validation.
+    oracle: set metrics at thresholds chosen on the test rows themselves: optimistic, only for
+        comparison with tables that were made so.
+    validation: every metric on the validation rows at 0.5.
+    """
+
+    fixed: dict[str, float]
+    tuned: dict[str, float]
+    per_label: dict[str, float]
+    oracle: dict[str, float]
+    validation: dict[str, float]
+    threshold: float
+    """The one best for example-F1 on validation."""
+    label_thresholds: list[float]
+
+
+def judge(
+    problem: Problem,
+    validation: np.ndarray,
+    test: np.ndarray,
+    constants: tuple[float, float],
+) -> Judgement:
+    """Compute all columns from the scores of the validation and of the test rows.
+
+    constants: a and b of the propensity model behind PSP@k.
+    """
+    seen = problem.validation.targets
+    true = problem.test.targets
+    counts = np.asarray(problem.train.targets.sum(axis=0)).ravel()
+    shared = {
+        "thresholds": FIXED_THRESHOLD,
+        "train_counts": counts,
+        "propensity": propensities(counts, len(problem.train), *constants),
+    }
+    best = {metric: tuned_threshold(validation, seen, metric) for metric in TUNABLE}
+    by_label = per_label_thresholds(validation, seen, fallback=best["example_f1"])
+    return Judgement(
+        fixed=evaluate(test, true, **shared),
+        tuned={
+            metric: float(metrics_by_threshold(test, true, [best[metric]])[metric][0])
+            for metric in TUNABLE
+        },
+        per_label={
+            metric: compute(confusion(predict(test, by_label), true))
+            for metric, compute in TUNABLE.items()
+        },
+        oracle={
+            name.removeprefix("oracle_"): value
+            for name, value in oracle_metrics(test, true).items()
+        },
+        validation=evaluate(validation, seen, **shared),
+        threshold=best["example_f1"],
+        label_thresholds=[float(value) for value in by_label],
+    )

@@ -1,0 +1,308 @@
+"""One training run from options to run folder: load, split, fit, judge, save."""
+
+from __future__ import annotations
+
+import platform
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from train import checkpoint as checkpoints
+from train import methods
+from train.checkpoint import Checkpoint, save_checkpoint
+from train.config import TrainingConfig, config_values, flag
+from train.data import (
+    MultiLabelData,
+    Split,
+    load_dataset,
+    make_split,
+    propensity_constants,
+)
+from train.errors import ConfigError
+from train.loop import (
+    Position,
+    cpu_weights,
+    fit,
+    is_finished,
+    predict,
+    restore,
+    seed_everything,
+    training_state,
+)
+from train.methods import Method
+from train.options import DataOptions, RunOptions
+from train.problem import Problem, make_problem, resolve_device
+from train.run import RunFolder, open_run, write_config, write_history, write_metrics
+from train.scoring import Judgement, judge
+
+PROBE_VALUES = 1 << 20
+"""Numbers that the example rows in a checkpoint may hold together."""
+PROBE_ROWS = 64
+
+
+class Display(Protocol):
+    """Shows a run while it goes on."""
+
+    def on_step(self, position: Position, n_steps: int, losses: dict[str, Tensor]) -> None:
+        """A batch was done."""
+
+    def on_epoch(self, position: Position) -> None:
+        """An epoch was done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything decided and loaded, nothing trained."""
+
+    method_name: str
+    config: TrainingConfig
+    options: RunOptions
+    data: MultiLabelData
+    split: Split
+    problem: Problem
+    run: RunFolder
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a run ended."""
+
+    run: RunFolder
+    judgement: Judgement
+    position: Position
+    interrupted: bool
+
+
+def load_split(options: DataOptions) -> tuple[MultiLabelData, Split]:
+    """Load the data set that the options name and cut it as they say."""
+    data = load_dataset(options.dataset, data_dir=options.data_dir, **options.reader_options())
+    split = make_split(data, options.split, options.split_seed, options.fraction)
+    return data, split
+
+
+def prepare(
+    method_name: str, config: TrainingConfig, options: RunOptions, command: str
+) -> Prepared:
+    """Check all that can be checked before any work is done, then load the data."""
+    device = resolve_device(options.device)
+    data, split = load_split(options)
+    out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"
+    problem = make_problem(data, split, device, config.scaling)
+    run = open_run(out, resume=options.resume, overwrite=options.overwrite)
+    return Prepared(
+        method_name=method_name,
+        config=config,
+        options=options,
+        data=data,
+        split=split,
+        problem=problem,
+        run=run,
+        command=command,
+    )
+
+
+def train(prepared: Prepared, display: Display) -> Result:
+    """Train to the end or to an interruption; either way leave a valid `model.pt`."""
+    options, run = prepared.options, prepared.run
+    seed_everything(options.seed)
+    method = methods.load(prepared.method_name).build(prepared.config, prepared.problem)
+    position = _resumed(prepared, method) if options.resume else Position()
+    write_config(run, prepared.method_name, config_values(prepared.config))
+    with _interruptions() as interrupted:
+        fit(
+            method,
+            prepared.problem,
+            prepared.config,
+            seed=options.seed,
+            position=position,
+            observer=_Saving(prepared, method, display),
+            should_stop=interrupted.is_set,
+        )
+        finished = is_finished(position, prepared.config)
+        if not finished:
+            _save_state(prepared, method, position)
+        judgement = _finish(prepared, method, position)
+    return Result(run=run, judgement=judgement, position=position, interrupted=not finished)
+
+
+class _Saving:
+    """Saves the state at each epoch and passes all events on to the display."""
+
+    def __init__(self, prepared: Prepared, method: Method, display: Display) -> None:
+        self.prepared, self.method, self.display = prepared, method, display
+        self.on_step = display.on_step
+
+    def on_epoch(self, position: Position) -> None:
+        _save_state(self.prepared, self.method, position)
+        self.display.on_epoch(position)
+
+
+def _save_state(prepared: Prepared, method: Method, position: Position) -> None:
+    state = training_state(method, position)
+    checkpoints.save(
+        {"schema": checkpoints.SCHEMA_VERSION, "identity": _identity(prepared), **state},
+        prepared.run.resume,
+    )
+    write_history(prepared.run, position.history)
+
+
+def _identity(prepared: Prepared) -> dict[str, Any]:
+    """What must be the same for a run to be the same run."""
+    values = config_values(prepared.config)
+    # Training longer is the usual reason to resume a finished run.
+    for name in ("epochs", "patience"):
+        del values[name]
+    return {
+        **values,
+        "method": prepared.method_name,
+        "dataset": prepared.data.name,
+        "split": prepared.split.rule,
+        "split_seed": prepared.options.split_seed,
+        "fraction": prepared.options.fraction,
+        "seed": prepared.options.seed,
+        "train_rows": len(prepared.split.train),
+    }
+
+
+def _resumed(prepared: Prepared, method: Method) -> Position:
+    state = checkpoints.load(prepared.run.resume)
+    for name, value in _identity(prepared).items():
+        before = state["identity"].get(name)
+        if before != value:
+            raise ConfigError(
+                f"the run in {prepared.run.path} was started with {flag(name)} {before}, not {value}: "
+                "resume it with the same options, or start another with --out"
+            )
+    return restore(state, method)
+
+
+@dataclass
+class _Flag:
+    """Whether somebody asked to stop."""
+
+    raised: bool = False
+
+    def is_set(self) -> bool:
+        return self.raised
+
+
+@contextmanager
+def _interruptions() -> Iterator[_Flag]:
+    """Turn the first SIGINT or SIGTERM into a flag, so that the current step can finish."""
+    stop = _Flag()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask_to_stop(number: int, frame: FrameType | None) -> None:
+        stop.raised = True
+        # A second one means it: give it back its usual effect.
+        signal.signal(number, before[number])
+
+    for number in before:
+        signal.signal(number, ask_to_stop)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _finish(prepared: Prepared, method: Method, position: Position) -> Judgement:
+    """Take the best epoch's weights, judge them, and write `model.pt` and `metrics.json`."""
+    problem = prepared.problem
+    weights = position.best_weights or cpu_weights(method.predictor)
+    method.predictor.load_state_dict(weights)
+    scores = [
+        predict(method.predictor, part.x, problem.device)
+        for part in (problem.validation, problem.test)
+    ]
+    judgement = judge(problem, *scores, propensity_constants(prepared.data.name))
+    save_checkpoint(_checkpoint(prepared, position, weights, judgement), prepared.run.model)
+    write_metrics(prepared.run, _metrics(prepared, position, judgement))
+    return judgement
+
+
+def _checkpoint(
+    prepared: Prepared, position: Position, weights: dict[str, Tensor], judgement: Judgement
+) -> Checkpoint:
+    data, scaling = prepared.data, prepared.problem.scaling
+    return Checkpoint(
+        name=f"{data.name}-{prepared.method_name}",
+        method=prepared.method_name,
+        task="multilabel",
+        config=config_values(prepared.config),
+        dataset=data.name,
+        shape=asdict(prepared.problem.shape),
+        labels=list(data.labels),
+        features=list(data.features),
+        scaling=scaling and {
+            "mean": torch.from_numpy(scaling.mean),
+            "scale": torch.from_numpy(scaling.scale),
+        },
+        weights=weights,
+        thresholds={"tuned": judgement.threshold, "per_label": judgement.label_thresholds},
+        scores={"test": judgement.fixed, "validation": judgement.validation},
+        split=_split_values(prepared),
+        seed=prepared.options.seed,
+        epoch=position.best_epoch,
+        probe=_probe_rows(data, prepared.split),
+        versions=_versions(),
+    )
+
+
+def _probe_rows(data: MultiLabelData, split: Split) -> Tensor:
+    """Some test rows as the user has them, for proving that an export gives the same answers."""
+    count = max(1, min(PROBE_ROWS, PROBE_VALUES // data.n_features))
+    rows = data.inputs[split.test[:count]]
+    dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
+    return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32))
+
+
+def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> dict[str, Any]:
+    columns = asdict(judgement)
+    thresholds = {"tuned": columns.pop("threshold"), "per_label": columns.pop("label_thresholds")}
+    return {
+        "method": prepared.method_name,
+        "dataset": prepared.data.name,
+        "seed": prepared.options.seed,
+        "split": _split_values(prepared),
+        "epochs": position.epoch,
+        "best_epoch": position.best_epoch,
+        "finished": is_finished(position, prepared.config),
+        "seconds": round(position.seconds, 3),
+        "scores": columns,
+        "thresholds": thresholds,
+        "config": config_values(prepared.config),
+        "command": prepared.command,
+        "versions": _versions(),
+    }
+
+
+def _split_values(prepared: Prepared) -> dict[str, Any]:
+    train, validation, test = prepared.split.sizes()
+    return {
+        "rule": prepared.split.rule,
+        "seed": prepared.options.split_seed,
+        "fraction": prepared.options.fraction,
+        "train": train,
+        "validation": validation,
+        "test": test,
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "labelwright": version("labelwright"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
