@@ -102,6 +102,7 @@ def save(values: dict[str, Any], path: Path) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             torch.save(values, file)
+        Path(scratch).chmod(0o644)
         os.replace(scratch, path)
     except BaseException:
         Path(scratch).unlink(missing_ok=True)

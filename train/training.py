@@ -303,6 +303,6 @@ def _versions() -> dict[str, str]:
     return {
         "labelwright": version("labelwright"),
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "numpy": np.__version__,
     }

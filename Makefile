@@ -1,0 +1,61 @@
+# Everything a developer or a newcomer runs. `make` alone lists it.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench openapi
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+DATA := $(wildcard ../shared/data)
+ifndef LABELWRIGHT_DATA
+ifneq ($(DATA),)
+export LABELWRIGHT_DATA := $(abspath $(DATA))
+endif
+endif
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev  ## make .venv with everything for developing
+
+demo: $(VENV)/.run  ## install, train two methods, export, serve, predict
+	$(PY) -m train ce --dataset demo --overwrite
+	$(PY) -m export runs/demo/ce-0/model.pt
+	$(PY) -m train seal --dataset demo --overwrite
+	$(PY) -m export runs/demo/seal-0/model.pt
+	$(PY) clients/python/examples/demo.py runs/demo/ce-0/model.bundle runs/demo/seal-0/model.bundle
+
+# One torch thread in each of the parallel workers: threads that compete are far slower than one.
+test: $(VENV)/.dev  ## run all tests
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
+
+check: $(VENV)/.dev  ## formatting, lint, types, import rules
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/.dev  ## format the code and mend what can be mended
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+bench: $(VENV)/.dev  ## compare speeds, as ratios
+	$(PY) -m benchmarks.reading
+	$(PY) -m benchmarks.metrics
+
+openapi: $(VENV)/.dev  ## write serve/openapi.json anew
+	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 demo" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+
+# torch first and pinned: an open range would fetch gigabytes of CUDA libraries on a machine without a GPU.
+$(VENV)/.run: pyproject.toml constraints.txt clients/python/pyproject.toml | $(VENV)/bin/python
+	$(PY) -m pip install --constraint constraints.txt torch
+	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve]" --editable clients/python
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,dev]" --editable clients/python
+	@touch $@

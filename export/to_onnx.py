@@ -1,0 +1,72 @@
+"""A trained predictor as an ONNX graph with everything numeric inside: scaling, sigmoid and top-k."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+OPSET = 20
+
+
+class ServedModel(nn.Module):
+    """Rows and k in; all scores, and the k best with their label numbers, out.
+
+    The k best are chosen among logits: sigmoids near one would tie in float32.
+    """
+
+    def __init__(self, predictor: nn.Module) -> None:
+        super().__init__()
+        self.predictor = predictor
+
+    def forward(self, features: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Map (rows, width) and () to scores (rows, labels), top scores and labels (rows, k)."""
+        logits = self.predictor(features)
+        count = k.item()
+        # For the exporter, which traces with an unknown k.
+        torch._check(count >= 1)
+        torch._check(count <= logits.shape[1])
+        top_logits, top_labels = torch.topk(logits, count, dim=1)
+        return logits.sigmoid(), top_logits.sigmoid(), top_labels
+
+
+def export_predictor(predictor: nn.Module, width: int, n_labels: int) -> bytes:
+    """Write the graph of a predictor: any number of rows, any k up to the number of labels."""
+    example = (torch.zeros(2, width), torch.tensor(min(2, n_labels)))
+    with _quiet():
+        program = torch.onnx.export(
+            ServedModel(predictor).eval(),
+            example,
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=["features", "k"],
+            output_names=["scores", "top_scores", "top_labels"],
+            dynamic_shapes=({0: torch.export.Dim("rows")}, {}),
+            external_data=False,
+            verbose=False,
+        )
+    buffer = io.BytesIO()
+    program.save(buffer)  # type: ignore[union-attr]
+    model = onnx.load_from_string(buffer.getvalue())
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporter's notes about optional packages; its errors still come through."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
