@@ -1,11 +1,11 @@
 """The bundle: the folder that `python -m export` writes and `python -m serve` reads. No torch here.
 
-    model.bundle/
-      manifest.json   what the model is, what it expects, how well it does, sha256 and size of each file
-      model.onnx      inputs `features` (rows, width) float32 and `k` () int64;
-                      outputs `scores` (rows, labels), `top_scores` and `top_labels` (rows, k)
-      labels.json     label names, one for each column
-      probe.npz       real rows (`features`) with the scores torch gave (`scores`): replayed before serving
+model.bundle/
+  manifest.json   what the model is, expects and scores; sha256 and size of each file
+  model.onnx      inputs `features` (rows, width) float32 and `k` () int64;
+                  outputs `scores` (rows, labels), `top_scores` and `top_labels` (rows, k)
+  labels.json     label names, one for each column
+  probe.npz       real rows (`features`) with the scores torch gave (`scores`)
 """
 
 from __future__ import annotations
@@ -108,24 +108,30 @@ def write_bundle(
     probe_features: NDArray[np.float32],
     probe_scores: NDArray[np.float32],
 ) -> None:
-    """Write a whole bundle beside `path`, then rename it into place: readers see the old one or the new one."""
+    """Write a whole bundle beside `path`, then rename it into place: never a half-written one."""
     path = path.absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     except OSError as error:
-        raise BundleError(f"cannot write to {path.parent}: {error.strerror}; choose another --out") from error
+        raise BundleError(
+            f"cannot write to {path.parent}: {error.strerror}; choose another --out"
+        ) from error
     try:
         (scratch / MODEL).write_bytes(model)
         (scratch / LABELS).write_text(json.dumps(labels, ensure_ascii=False), encoding="utf-8")
         np.savez_compressed(scratch / PROBE, features=probe_features, scores=probe_scores)
         entries = {name: _entry(scratch / name) for name in (MODEL, LABELS, PROBE)}
-        text = json.dumps({**asdict(manifest), "files": {n: asdict(e) for n, e in entries.items()}}, indent=2)
+        text = json.dumps(
+            {**asdict(manifest), "files": {n: asdict(e) for n, e in entries.items()}}, indent=2
+        )
         (scratch / MANIFEST).write_text(text + "\n", encoding="utf-8")
         scratch.chmod(0o755)
         _replace_folder(scratch, path)
     except OSError as error:
-        raise BundleError(f"cannot write {path}: {error.strerror}; free some space or choose another --out") from error
+        raise BundleError(
+            f"cannot write {path}: {error.strerror}; free some space or choose another --out"
+        ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -135,17 +141,22 @@ def load_bundle(path: Path) -> Bundle:
     manifest = read_manifest(path)
     for name, entry in manifest.files.items():
         _verify(path / name, entry)
-    labels = json.loads((path / LABELS).read_text(encoding="utf-8"))
-    with np.load(path / PROBE, allow_pickle=False) as probe:
-        bundle = Bundle(
-            path=path,
-            manifest=manifest,
-            labels=labels,
-            probe_features=probe["features"],
-            probe_scores=probe["scores"],
-        )
+    try:
+        labels = json.loads((path / LABELS).read_text(encoding="utf-8"))
+        with np.load(path / PROBE, allow_pickle=False) as probe:
+            bundle = Bundle(
+                path=path,
+                manifest=manifest,
+                labels=labels,
+                probe_features=probe["features"],
+                probe_scores=probe["scores"],
+            )
+    except (OSError, ValueError, KeyError) as error:
+        raise BundleError(f"{path} cannot be read ({error}); export the model again") from error
     if len(labels) != manifest.label_count:
-        raise BundleError(f"{path}: {LABELS} has {len(labels)} names for {manifest.label_count} labels; export it again")
+        raise BundleError(
+            f"{path}: {LABELS} has {len(labels)} of {manifest.label_count} names; export it again"
+        )
     return bundle
 
 
@@ -153,17 +164,23 @@ def read_manifest(path: Path) -> Manifest:
     """Read the manifest alone, and refuse what this version cannot serve."""
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
-        raise BundleError(f"{path} {what}: a bundle is the folder that `python -m export model.pt` writes")
+        raise BundleError(
+            f"{path} {what}: a bundle is the folder that `python -m export model.pt` writes"
+        )
     try:
         raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise BundleError(f"{path} is not a bundle: it has no {MANIFEST}; `python -m export model.pt` writes one") from error
+        raise BundleError(
+            f"{path} is not a bundle: it has no {MANIFEST}; `python -m export model.pt` writes one"
+        ) from error
     except (OSError, ValueError) as error:
-        raise BundleError(f"{path}: {MANIFEST} cannot be read ({error}); export the model again") from error
+        raise BundleError(
+            f"{path}: {MANIFEST} cannot be read ({error}); export the model again"
+        ) from error
     schema = raw.get("schema") if isinstance(raw, dict) else None
     if schema != SCHEMA_VERSION:
         raise BundleError(
-            f"{path} has bundle schema {schema}, this version reads {SCHEMA_VERSION}: export the model again"
+            f"{path} has bundle schema {schema}, this version reads {SCHEMA_VERSION}: export again"
         )
     return _manifest_from(raw, path)
 
@@ -180,10 +197,14 @@ def _manifest_from(raw: dict[str, Any], path: Path) -> Manifest:
             }
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise BundleError(f"{path}: {MANIFEST} is incomplete ({error}); export the model again") from error
+        raise BundleError(
+            f"{path}: {MANIFEST} is incomplete ({error}); export the model again"
+        ) from error
     if set(files) != {MODEL, LABELS, PROBE}:
         # Also keeps a manifest from naming files outside its own folder.
-        raise BundleError(f"{path}: {MANIFEST} must list exactly {MODEL}, {LABELS} and {PROBE}; export the model again")
+        raise BundleError(
+            f"{path}: {MANIFEST} must list just {MODEL}, {LABELS} and {PROBE}; export it again"
+        )
     return manifest
 
 
@@ -196,9 +217,13 @@ def _verify(path: Path, entry: FileEntry) -> None:
         raise BundleError(f"{path} is missing: the bundle is incomplete, copy or export it again")
     size = path.stat().st_size
     if size != entry.bytes:
-        raise BundleError(f"{path} has {size} bytes, its manifest says {entry.bytes}: copy or export the bundle again")
+        raise BundleError(
+            f"{path} has {size} bytes instead of {entry.bytes}: copy or export the bundle again"
+        )
     if _sha256(path) != entry.sha256:
-        raise BundleError(f"{path} was changed after its export (sha256 differs): copy or export the bundle again")
+        raise BundleError(
+            f"{path} was changed after its export (sha256 differs): copy or export the bundle again"
+        )
 
 
 def _sha256(path: Path) -> str:

@@ -28,7 +28,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.name is not None and not (self.name.isprintable() and self.name.strip("/ ")):
-            raise ConfigError(f"--name {self.name!r} cannot be a name: use letters, digits, - and _")
+            raise ConfigError(
+                f"--name {self.name!r} cannot be a name: use letters, digits, - and _"
+            )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

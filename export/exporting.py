@@ -19,9 +19,7 @@ from train.checkpoint import Checkpoint, load_checkpoint
 from train.errors import CheckpointError
 
 
-def export_checkpoint(
-    path: Path, out: Path, *, name: str | None = None
-) -> tuple[Manifest, Parity]:
+def export_checkpoint(path: Path, out: Path, *, name: str | None = None) -> tuple[Manifest, Parity]:
     """Write the bundle of a checkpoint; nothing is written unless the graph proves equal."""
     checkpoint = load_checkpoint(path)
     _check_probe(checkpoint, path)
@@ -46,10 +44,16 @@ def export_checkpoint(
 
 def _check_probe(checkpoint: Checkpoint, path: Path) -> None:
     width, labels = checkpoint.shape["n_features"], checkpoint.shape["n_labels"]
-    if checkpoint.probe.dim() != 2 or checkpoint.probe.shape[1] != width or not len(checkpoint.probe):
+    if (
+        checkpoint.probe.dim() != 2
+        or checkpoint.probe.shape[1] != width
+        or not len(checkpoint.probe)
+    ):
         raise CheckpointError(f"{path} holds no usable test rows: train the model again")
     if len(checkpoint.labels) != labels:
-        raise CheckpointError(f"{path} names {len(checkpoint.labels)} of {labels} labels: train again")
+        raise CheckpointError(
+            f"{path} names {len(checkpoint.labels)} of {labels} labels: train again"
+        )
 
 
 def _manifest(checkpoint: Checkpoint, model: bytes, parity: Parity, name: str) -> Manifest:

@@ -1,12 +1,12 @@
-"""A trained predictor as an ONNX graph with everything numeric inside: scaling, sigmoid and top-k."""
+"""A trained predictor as an ONNX graph with scaling, sigmoid and top-k inside."""
 
 from __future__ import annotations
 
-import io
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import onnx
 import torch
@@ -28,8 +28,7 @@ class ServedModel(nn.Module):
     def forward(self, features: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Map (rows, width) and () to scores (rows, labels), top scores and labels (rows, k)."""
         logits = self.predictor(features)
-        count = k.item()
-        # For the exporter, which traces with an unknown k.
+        count: Any = k.item()  # an int when run, a symbol while traced
         torch._check(count >= 1)
         torch._check(count <= logits.shape[1])
         top_logits, top_labels = torch.topk(logits, count, dim=1)
@@ -51,11 +50,10 @@ def export_predictor(predictor: nn.Module, width: int, n_labels: int) -> bytes:
             external_data=False,
             verbose=False,
         )
-    buffer = io.BytesIO()
-    program.save(buffer)  # type: ignore[union-attr]
-    model = onnx.load_from_string(buffer.getvalue())
+    assert program is not None  # noqa: S101 - by dynamo=True
+    model = program.model_proto
     onnx.checker.check_model(model)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 @contextmanager

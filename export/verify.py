@@ -54,7 +54,9 @@ def _run(
     return dict(zip(names, values, strict=True))
 
 
-def _check_top(answer: dict[str, NDArray[np.float32]], expected: NDArray[np.float32], k: int) -> None:
+def _check_top(
+    answer: dict[str, NDArray[np.float32]], expected: NDArray[np.float32], k: int
+) -> None:
     """Labels may swap where scores are equal within the tolerance, so compare their scores."""
     picked = np.take_along_axis(expected, answer["top_labels"].astype(np.int64), axis=1)
     best = -np.sort(-expected, axis=1)[:, :k]

@@ -15,7 +15,10 @@ from torch import Tensor
 class Rows(Protocol):
     """A matrix whose rows are fetched by number."""
 
-    width: int
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -85,9 +88,9 @@ def batch_order(n_rows: int, batch_size: int, seed: int, epoch: int) -> tuple[Te
     Drawn apart from the global generator, so that a resumed epoch needs no stored permutation.
     """
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    return torch.randperm(n_rows, generator=generator).split(batch_size)
+    return tuple(torch.split(torch.randperm(n_rows, generator=generator), batch_size))
 
 
 def in_order(n_rows: int, batch_size: int) -> Iterator[Tensor]:
     """Row numbers from first to last, in batches."""
-    yield from torch.arange(n_rows).split(batch_size)
+    yield from torch.split(torch.arange(n_rows), batch_size)

@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A trained model with all that is needed to export it: `python -m export` reads nothing else."""
+    """A trained model with all that is needed to export it."""
 
     name: str
     method: str
@@ -52,7 +52,7 @@ class Checkpoint:
         try:
             module = methods.load(self.method)
             config = config_from(self.config, module.Config, source="the checkpoint")
-            network = module.predictor(config, Shape(**self.shape))
+            network: nn.Module = module.predictor(config, Shape(**self.shape))
             network.load_state_dict(self.weights)
         except (RuntimeError, TypeError, ConfigError) as error:
             raise CheckpointError(
@@ -117,10 +117,12 @@ def load(path: Path) -> dict[str, Any]:
         )
     try:
         values = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251
-    except Exception as error:  # noqa: BLE001 - torch raises many kinds for a foreign file
-        raise CheckpointError(f"{path} is not a model.pt, or it is damaged: train it again") from error
+    except Exception as error:
+        raise CheckpointError(
+            f"{path} is not a model.pt, or it is damaged: train it again"
+        ) from error
     schema = values.get("schema") if isinstance(values, dict) else None
-    if schema != SCHEMA_VERSION:
+    if not isinstance(values, dict) or schema != SCHEMA_VERSION:
         raise CheckpointError(
             f"{path} has checkpoint schema {schema}, this version reads {SCHEMA_VERSION}: "
             "train the model again"

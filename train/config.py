@@ -29,7 +29,7 @@ class TrainingConfig:
     batch_size: int = 32
     """Rows in a training batch."""
     scaling: Literal["auto", "none", "standard"] = "auto"
-    """Input scaling: `standard` is zero mean and unit variance; `auto` does so for dense real values."""
+    """`standard`: inputs to zero mean, unit variance; `auto`: so for dense real values."""
 
     def __post_init__(self) -> None:
         require_positive(self, "epochs", "patience", "batch_size")
@@ -66,9 +66,7 @@ def find_preset(preset: str, dataset: str, method: str) -> Path | None:
     if preset != "auto":
         path = Path(preset)
         if not path.is_file():
-            raise ConfigError(
-                f"--preset {preset} is no file: give a .toml file, `auto` (this data set's own) or `none`"
-            )
+            raise ConfigError(f"--preset {preset} is no file: give a .toml file, `auto` or `none`")
         return path
     path = PRESETS / dataset / f"{method}.toml"
     return path if path.is_file() else None
@@ -83,13 +81,11 @@ def read_preset(path: Path, config_class: type[ConfigT]) -> ConfigT:
     return config_from(values, config_class, source=f"preset {path}")
 
 
-def config_from(
-    values: dict[str, Any], config_class: type[ConfigT], *, source: str
-) -> ConfigT:
+def config_from(values: dict[str, Any], config_class: type[ConfigT], *, source: str) -> ConfigT:
     """Build a config from plain values, checked against the types of its fields."""
     hints = get_type_hints(config_class)
     fields = {field.name for field in dataclasses.fields(config_class)}
-    checked = {}
+    checked: dict[str, Any] = {}
     for key, value in values.items():
         if key not in fields:
             raise ConfigError(f"{source} has an unknown key {key!r}; {did_you_mean(key, fields)}")

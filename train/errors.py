@@ -37,10 +37,10 @@ def run_command(command: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     try:
         return command(sys.argv[1:] if argv is None else argv)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        sys.stderr.write(f"error: {error}\n")
         return EXIT_USAGE
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
 
 

@@ -60,7 +60,7 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def fit(  # noqa: PLR0913 - everything a loop depends on comes in by name
+def fit(
     method: Method,
     problem: Problem,
     config: TrainingConfig,
@@ -91,7 +91,7 @@ def is_finished(position: Position, config: TrainingConfig) -> bool:
     return position.epoch >= config.epochs or (position.epoch > 0 and stalled)
 
 
-def _run_epoch(  # noqa: PLR0913
+def _run_epoch(
     method: Method,
     problem: Problem,
     config: TrainingConfig,

@@ -17,11 +17,11 @@ class TaskOptimizer:
     SEAL's settings (Lee et al., NeurIPS 2022): global norm 10, factor 0.5 after 5 epochs.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float):
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float
+    ) -> None:
         self.parameters = list(parameters)
-        self.adam = torch.optim.AdamW(
-            self.parameters, lr=lr, weight_decay=weight_decay, fused=True
-        )
+        self.adam = torch.optim.AdamW(self.parameters, lr=lr, weight_decay=weight_decay, fused=True)
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.adam, mode="max", factor=0.5, patience=5
         )

@@ -1,4 +1,4 @@
-"""Options of a run that are not hyper-parameters: which data, which seed, which device, where to."""
+"""Options of a run that are not hyper-parameters: data, seed, device, where to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DataOptions:
     data_dir: Path | None = None
     """Folder with data sets, one folder each; searched before $LABELWRIGHT_DATA and the cache."""
     split: str = "auto"
-    """`published`, three shares such as 60/20/20 (stratified), or `auto`: what fits the data set."""
+    """`published`, shares such as 60/20/20 (stratified), or `auto`: what fits the data set."""
     split_seed: int = 0
     """Which of the equally good stratified splits."""
     fraction: float = 1.0

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from train.batches import Rows, to_rows
 from train.data import MultiLabelData, Split
+from train.data.dataset import Features
 from train.errors import ConfigError, DataError
 
 
@@ -30,6 +31,10 @@ class Scaling:
 
     mean: np.ndarray
     scale: np.ndarray
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Both as tensors, for a checkpoint."""
+        return {"mean": torch.from_numpy(self.mean), "scale": torch.from_numpy(self.scale)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,13 @@ class Problem:
     device: torch.device
 
 
+def feature_matrix(data: MultiLabelData) -> Features:
+    """The inputs of a data set of feature vectors; text is refused."""
+    if isinstance(data.inputs, list):
+        raise DataError(f"{data.name} holds text: methods take feature vectors, so give numbers")
+    return data.inputs
+
+
 def make_problem(
     data: MultiLabelData,
     split: Split,
@@ -64,12 +76,12 @@ def make_problem(
     scaling: Literal["auto", "none", "standard"] = "auto",
 ) -> Problem:
     """Scale the inputs by what the training rows say and put the three parts on the device."""
-    inputs = data.inputs
-    if isinstance(inputs, list):
-        raise DataError(f"{data.name} holds text: the methods so far take feature vectors")
+    inputs = feature_matrix(data)
     for part in ("train", "validation", "test"):
         if len(getattr(split, part)) == 0:
-            raise DataError(f"{data.name} has no {part} rows under --split {split.rule}: give more rows")
+            raise DataError(
+                f"{data.name} has no {part} rows under --split {split.rule}: give more rows"
+            )
     fitted = _fit_scaling(inputs, split.train, scaling)
 
     def part_of(rows: np.ndarray) -> Part:
@@ -79,9 +91,7 @@ def make_problem(
         return Part(x=to_rows(x, device), y=to_rows(targets, device), targets=targets)
 
     return Problem(
-        shape=Shape(
-            n_features=data.n_features, n_labels=data.n_labels, n_rows=len(split.train)
-        ),
+        shape=Shape(n_features=data.n_features, n_labels=data.n_labels, n_rows=len(split.train)),
         train=part_of(split.train),
         validation=part_of(split.validation),
         test=part_of(split.test),
@@ -90,9 +100,7 @@ def make_problem(
     )
 
 
-def _fit_scaling(
-    inputs: np.ndarray | sparse.csr_array, train_rows: np.ndarray, scaling: str
-) -> Scaling | None:
+def _fit_scaling(inputs: Features, train_rows: np.ndarray, scaling: str) -> Scaling | None:
     if scaling == "none":
         return None
     if sparse.issparse(inputs):

@@ -53,7 +53,9 @@ def open_run(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
     """Make the folder ready; never touch an earlier run without being told to."""
     run = RunFolder(path)
     if resume and not run.resume.is_file():
-        raise ConfigError(f"there is nothing to resume in {path}: leave out --resume to start a run")
+        raise ConfigError(
+            f"there is nothing to resume in {path}: leave out --resume to start a run"
+        )
     held = [file for file in run.files() if file.exists()]
     if held and not (resume or overwrite):
         raise ConfigError(
@@ -68,7 +70,9 @@ def open_run(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
             for file in held:
                 file.unlink()
     except OSError as error:
-        raise ConfigError(f"cannot write to {path}: {error.strerror}; choose another --out") from error
+        raise ConfigError(
+            f"cannot write to {path}: {error.strerror}; choose another --out"
+        ) from error
     return run
 
 

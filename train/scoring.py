@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,15 +55,16 @@ def judge(
     seen = problem.validation.targets
     true = problem.test.targets
     counts = np.asarray(problem.train.targets.sum(axis=0)).ravel()
-    shared = {
-        "thresholds": FIXED_THRESHOLD,
-        "train_counts": counts,
-        "propensity": propensities(counts, len(problem.train), *constants),
-    }
+    full_suite = functools.partial(
+        evaluate,
+        thresholds=FIXED_THRESHOLD,
+        train_counts=counts,
+        propensity=propensities(counts, len(problem.train), *constants),
+    )
     best = {metric: tuned_threshold(validation, seen, metric) for metric in TUNABLE}
     by_label = per_label_thresholds(validation, seen, fallback=best["example_f1"])
     return Judgement(
-        fixed=evaluate(test, true, **shared),
+        fixed=full_suite(test, true),
         tuned={
             metric: float(metrics_by_threshold(test, true, [best[metric]])[metric][0])
             for metric in TUNABLE
@@ -75,7 +77,7 @@ def judge(
             name.removeprefix("oracle_"): value
             for name, value in oracle_metrics(test, true).items()
         },
-        validation=evaluate(validation, seen, **shared),
+        validation=full_suite(validation, seen),
         threshold=best["example_f1"],
         label_thresholds=[float(value) for value in by_label],
     )

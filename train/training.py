@@ -40,7 +40,7 @@ from train.loop import (
 )
 from train.methods import Method
 from train.options import DataOptions, RunOptions
-from train.problem import Problem, make_problem, resolve_device
+from train.problem import Problem, feature_matrix, make_problem, resolve_device
 from train.run import RunFolder, open_run, write_config, write_history, write_metrics
 from train.scoring import Judgement, judge
 
@@ -180,7 +180,7 @@ def _resumed(prepared: Prepared, method: Method) -> Position:
         before = state["identity"].get(name)
         if before != value:
             raise ConfigError(
-                f"the run in {prepared.run.path} was started with {flag(name)} {before}, not {value}: "
+                f"the run in {prepared.run.path} has {flag(name)} {before}, not {value}: "
                 "resume it with the same options, or start another with --out"
             )
     return restore(state, method)
@@ -200,7 +200,8 @@ class _Flag:
 def _interruptions() -> Iterator[_Flag]:
     """Turn the first SIGINT or SIGTERM into a flag, so that the current step can finish."""
     stop = _Flag()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
         stop.raised = True
@@ -221,11 +222,12 @@ def _finish(prepared: Prepared, method: Method, position: Position) -> Judgement
     problem = prepared.problem
     weights = position.best_weights or cpu_weights(method.predictor)
     method.predictor.load_state_dict(weights)
-    scores = [
-        predict(method.predictor, part.x, problem.device)
-        for part in (problem.validation, problem.test)
-    ]
-    judgement = judge(problem, *scores, propensity_constants(prepared.data.name))
+    judgement = judge(
+        problem,
+        validation=predict(method.predictor, problem.validation.x, problem.device),
+        test=predict(method.predictor, problem.test.x, problem.device),
+        constants=propensity_constants(prepared.data.name),
+    )
     save_checkpoint(_checkpoint(prepared, position, weights, judgement), prepared.run.model)
     write_metrics(prepared.run, _metrics(prepared, position, judgement))
     return judgement
@@ -244,25 +246,23 @@ def _checkpoint(
         shape=asdict(prepared.problem.shape),
         labels=list(data.labels),
         features=list(data.features),
-        scaling=scaling and {
-            "mean": torch.from_numpy(scaling.mean),
-            "scale": torch.from_numpy(scaling.scale),
-        },
+        scaling=None if scaling is None else scaling.tensors(),
         weights=weights,
         thresholds={"tuned": judgement.threshold, "per_label": judgement.label_thresholds},
         scores={"test": judgement.fixed, "validation": judgement.validation},
         split=_split_values(prepared),
         seed=prepared.options.seed,
         epoch=position.best_epoch,
-        probe=_probe_rows(data, prepared.split),
+        probe=_probe_rows(prepared),
         versions=_versions(),
     )
 
 
-def _probe_rows(data: MultiLabelData, split: Split) -> Tensor:
+def _probe_rows(prepared: Prepared) -> Tensor:
     """Some test rows as the user has them, for proving that an export gives the same answers."""
+    data = prepared.data
     count = max(1, min(PROBE_ROWS, PROBE_VALUES // data.n_features))
-    rows = data.inputs[split.test[:count]]
+    rows = feature_matrix(data)[prepared.split.test[:count]]
     dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
     return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32))
 

@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 import scipy.sparse as sp
+
 from labelwright_client import (
     AsyncClient,
     BadAnswer,

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from labelwright_client import (
     BadAnswer,
     ClientError,

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
 from labelwright_client import ClientError, InvalidArgument
 from labelwright_client._rows import encode_rows
 

@@ -9,8 +9,9 @@ import tomllib
 from pathlib import Path
 from types import ModuleType
 
-import labelwright_client
 import pytest
+
+import labelwright_client
 from labelwright_client import (
     AsyncClient,
     BadAnswer,

@@ -26,7 +26,7 @@ def load_dataset(
     """Load a data set by name, from this machine or its public address, or a user's own by path.
 
     A string with a path separator or an ending is a path, and so is one that is no known name but
-    exists. `demo` needs neither file nor network. `options` are those of the reader of a user's file.
+    exists. `demo` needs neither file nor network. `options` go to the reader of a user's own file.
 
     Raises:
         ConfigError: An option that the reader does not know.
@@ -36,7 +36,7 @@ def load_dataset(
         return read_path(Path(name_or_path).expanduser(), **options)
     info = find_info(name_or_path)
     if options:
-        raise ConfigError(f"{info.name} is a known data set: options about columns are for your own files")
+        raise ConfigError(f"{info.name} is a known data set: column options are for your own files")
     if info.name == "demo":
         return read_demo()
     return read_known(info, provide_files(info, data_dir, os.environ))

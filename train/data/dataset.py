@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-Features = np.ndarray | sparse.csr_array
-Texts = list[str]
+Features: TypeAlias = np.ndarray | sparse.csr_array
+Texts: TypeAlias = list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelData:
-    """Rows with label sets. `inputs` is what a model sees, `targets[i, j] == 1` where row i has label j.
+    """Rows with label sets: `targets[i, j] == 1` where row i has label j.
 
     inputs: (rows, features) float32, dense, or CSR where the source is sparse; or one text a row.
     targets: (rows, labels) CSR of uint8, explicit zeros removed, column indices sorted.
@@ -52,19 +52,19 @@ class MultiLabelData:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return self.targets.shape[0]
+        return int(self.targets.shape[0])
 
     @property
     def n_labels(self) -> int:
         """Number of labels."""
-        return self.targets.shape[1]
+        return int(self.targets.shape[1])
 
     @property
     def n_features(self) -> int:
         """Number of feature columns; 0 for text."""
-        return 0 if isinstance(self.inputs, list) else self.inputs.shape[1]
+        return 0 if isinstance(self.inputs, list) else int(self.inputs.shape[1])
 
     @property
     def mean_labels(self) -> float:
         """Labels per row on average."""
-        return self.targets.nnz / max(self.n_rows, 1)
+        return float(self.targets.nnz / max(self.n_rows, 1))

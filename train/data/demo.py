@@ -72,4 +72,5 @@ def _words(rng: np.random.Generator, subject: np.ndarray, n_subjects: int) -> np
     """Which words each row has, (rows, words): frequent in its own subject, rare elsewhere."""
     own = rng.random((n_subjects, WORDS)) < 0.12
     probability = np.where(own, 0.8, 0.03)
-    return rng.random((ROWS, WORDS)) < probability[subject]
+    words: np.ndarray = rng.random((ROWS, WORDS)) < probability[subject]
+    return words

@@ -88,7 +88,7 @@ def is_known(name: str) -> bool:
 
 
 def propensity_constants(name: str) -> tuple[float, float]:
-    """a and b of the propensity model behind PSP@k, as published results use them."""
+    """A and b of the propensity model behind PSP@k, as published results use them."""
     info = known().get(_key(name))
     return (info and info.propensity) or DEFAULT_PROPENSITY
 

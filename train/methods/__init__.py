@@ -34,7 +34,7 @@ class Method(ABC):
     def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Update on one batch, x (batch, features), y (batch, labels); return named losses."""
 
-    def end_epoch(self, validation_score: float) -> None:
+    def end_epoch(self, validation_score: float) -> None:  # noqa: B027 - most need nothing
         """Adapt to the validation score of the epoch that ended (higher is better)."""
 
     def state_dict(self) -> dict[str, Any]:

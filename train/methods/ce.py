@@ -1,4 +1,4 @@
-"""A feed-forward network trained by cross-entropy: the baseline, and the shortest example of a method.
+"""A feed-forward network trained by cross-entropy: the baseline, the shortest example.
 
 Each label is learned by itself. The network, initialisation and optimiser are those of SEAL's
 task-net (Lee et al., NeurIPS 2022), so that the two differ in the loss alone.

@@ -1,4 +1,4 @@
-"""SEAL: an energy network learns to score label sets and teaches a plain task-net, then is thrown away.
+"""SEAL: an energy network learns to score label sets and teaches a plain task-net.
 
 Lee, Patra, Rozonoyer, Wick, McCallum: "Structured Energy Network As a Loss", NeurIPS 2022.
 Here: SEAL-dynamic with the NCE ranking loss. For each batch, n_F times: the loss-net takes n_E
@@ -7,7 +7,7 @@ takes one step towards cross-entropy plus the energy of its own probabilities.
 
     symbol       here
     F, phi       task-net (`predictor`), lr
-    E = -s, theta loss-net (`loss_net`), loss_lr
+    E, theta     loss-net (`loss_net`), loss_lr
     lambda_1     energy_weight
     n_E, n_F     loss_steps, task_steps
     K            samples

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from train.errors import DataError
 from train.metrics.inputs import Floats
 
+
 def propensities(
     counts: NDArray[np.integer], n_rows: int, a: float = 0.55, b: float = 1.5
 ) -> Floats:

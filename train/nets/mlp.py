@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +18,12 @@ class FeatureNet(nn.Module):
 
     def __init__(self, n_features: int, widths: Sequence[int], dropout: float) -> None:
         super().__init__()
-        sizes = [n_features, *widths]
-        self.layers = nn.ModuleList(
-            nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)
-        )
-        self.dropout = dropout
-        for layer in self.layers:
+        layers = [nn.Linear(before, after) for before, after in pairwise([n_features, *widths])]
+        for layer in layers:
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)
+        self.layers = nn.ModuleList(layers)
+        self.dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:
         """Map rows (batch, features) to hidden features (batch, last width)."""

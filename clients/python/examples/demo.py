@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from labelwright_client import Client
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from export.bundle import Bundle, load_bundle
+from labelwright_client import Client
 
 REQUESTS = 300
 
@@ -79,7 +79,7 @@ def main() -> None:
     console.print()
     console.print(table)
     print(
-        f"\nscores: test rows, threshold 0.5; times: {REQUESTS} requests of one row, client included"
+        f"\nscores: test rows, threshold 0.5; times: {REQUESTS} one-row requests, client included"
         f"\n\ngo on with\n  . .venv/bin/activate"
         f"\n  python -m serve {' '.join(map(str, paths))}      # then open http://127.0.0.1:8000/docs"
         f"\n  python -m train list                # methods and data sets"

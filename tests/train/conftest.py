@@ -1,0 +1,39 @@
+"""Small problems that every method can be tried on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from train.data import MultiLabelData, Split
+from train.problem import Problem, make_problem
+
+N_ROWS, N_FEATURES, N_LABELS = 64, 12, 6
+
+
+def small_data(*, is_sparse: bool = False) -> MultiLabelData:
+    """Labels that follow from the features; row 0 has none of them and row 1 has all."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(N_ROWS, N_FEATURES)).astype(np.float32)
+    y = (x @ rng.normal(size=(N_FEATURES, N_LABELS)) > 0.5).astype(np.uint8)
+    y[0], y[1] = 0, 1
+    return MultiLabelData(
+        name="small",
+        inputs=sparse.csr_array(np.maximum(x, 0)) if is_sparse else x,
+        targets=sparse.csr_array(y),
+        labels=tuple(f"label-{i}" for i in range(N_LABELS)),
+        features=tuple(f"feature-{i}" for i in range(N_FEATURES)),
+    )
+
+
+def small_problem(*, is_sparse: bool = False) -> Problem:
+    rows = np.arange(N_ROWS)
+    split = Split(train=rows[:32], validation=rows[32:48], test=rows[48:], rule="by hand")
+    return make_problem(small_data(is_sparse=is_sparse), split, torch.device("cpu"))
+
+
+@pytest.fixture(params=[False, True], ids=["dense", "sparse"])
+def problem(request: pytest.FixtureRequest) -> Problem:
+    return small_problem(is_sparse=request.param)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from train.batches import batch_order, to_rows
+
+CPU = torch.device("cpu")
+
+
+@given(
+    seed=st.integers(0, 1000),
+    rows=st.integers(1, 8),
+    width=st.integers(1, 8),
+    density=st.floats(0, 1),
+    index=st.lists(st.integers(0, 7), max_size=12),
+)
+def test_rows_taken_from_csr_equal_those_of_the_dense_matrix(seed, rows, width, density, index):
+    rng = np.random.default_rng(seed)
+    dense = np.where(rng.random((rows, width)) < density, rng.normal(size=(rows, width)), 0)
+    dense = dense.astype(np.float32)
+    wanted = torch.tensor([i % rows for i in index], dtype=torch.int64)
+    taken = to_rows(sparse.csr_array(dense), CPU).take(wanted)
+    assert torch.equal(taken, torch.from_numpy(dense[wanted.numpy()]))
+    assert torch.equal(taken, to_rows(dense, CPU).take(wanted))
+
+
+def test_an_epoch_visits_every_row_once_in_an_order_of_its_own():
+    one = torch.cat(batch_order(100, 32, seed=1, epoch=0))
+    assert sorted(one.tolist()) == list(range(100))
+    assert torch.equal(one, torch.cat(batch_order(100, 32, seed=1, epoch=0)))
+    assert not torch.equal(one, torch.cat(batch_order(100, 32, seed=1, epoch=1)))
+    assert not torch.equal(one, torch.cat(batch_order(100, 32, seed=2, epoch=0)))

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pickle  # noqa: TID251 - to make the file that must be refused
+from dataclasses import replace
+
+import pytest
+import torch
+
+from train import checkpoint as checkpoints
+from train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from train.errors import CheckpointError
+from train.methods import ce
+from train.problem import Shape
+
+
+@pytest.fixture
+def checkpoint():
+    torch.manual_seed(0)
+    network = ce.predictor(ce.Config(hidden=(5,)), Shape(n_features=3, n_labels=2, n_rows=4))
+    return Checkpoint(
+        name="some-ce",
+        method="ce",
+        task="multilabel",
+        config={"hidden": [5]},
+        dataset="some",
+        shape={"n_features": 3, "n_labels": 2, "n_rows": 4},
+        labels=["a", "b"],
+        features=[],
+        scaling={"mean": torch.ones(3), "scale": torch.full((3,), 2.0)},
+        weights=network.state_dict(),
+        thresholds={"tuned": 0.5, "per_label": [0.5, 0.5]},
+        scores={"test": {}, "validation": {}},
+        split={},
+        seed=0,
+        epoch=1,
+        probe=torch.zeros(1, 3),
+        versions={},
+    )
+
+
+def test_what_is_loaded_scores_raw_rows_as_the_trained_network_scored_scaled_ones(
+    checkpoint, tmp_path
+):
+    save_checkpoint(checkpoint, tmp_path / "model.pt")
+    loaded = load_checkpoint(tmp_path / "model.pt")
+    plain = replace(checkpoint, scaling=None).predictor()
+    x = torch.randn(4, 3)
+    assert torch.equal(loaded.predictor()(x), plain((x - 1) / 2))
+    assert not loaded.predictor().training
+
+
+class Bomb:
+    def __reduce__(self):
+        return (print, ("code from the file ran",))
+
+
+def test_a_pickle_is_refused_and_not_run(tmp_path, capsys):
+    path = tmp_path / "model.pt"
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match=r"is not a model\.pt"):
+        load_checkpoint(path)
+    torch.save({"schema": 1, "bomb": Bomb()}, path)
+    with pytest.raises(CheckpointError, match=r"is not a model\.pt"):
+        load_checkpoint(path)
+    assert "ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 cut short"])
+def test_other_files_are_refused(tmp_path, content):
+    path = tmp_path / "model.pt"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"is not a model\.pt, or it is damaged"):
+        load_checkpoint(path)
+
+
+def test_a_missing_file_is_told(tmp_path):
+    with pytest.raises(CheckpointError, match="does not exist"):
+        load_checkpoint(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("values", [{"schema": 99}, {}, [1, 2]])
+def test_an_unknown_schema_is_refused_by_its_number(tmp_path, values):
+    torch.save(values, tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match="has checkpoint schema"):
+        load_checkpoint(tmp_path / "model.pt")
+
+
+def test_a_checkpoint_that_lacks_something_is_told_what(checkpoint, tmp_path):
+    values = dict(vars(checkpoint))
+    del values["labels"]
+    checkpoints.save(values, tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match="lacks labels"):
+        load_checkpoint(tmp_path / "model.pt")
+
+
+def test_weights_of_another_shape_are_refused(checkpoint):
+    with pytest.raises(CheckpointError, match="does not fit method 'ce'"):
+        replace(checkpoint, config={"hidden": [6]}).predictor()
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_scrap(checkpoint, tmp_path, monkeypatch):
+    path = tmp_path / "model.pt"
+    save_checkpoint(checkpoint, path)
+    before = path.read_bytes()
+
+    def disk_full(values, file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", disk_full)
+    with pytest.raises(OSError, match="No space"):
+        save_checkpoint(checkpoint, path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

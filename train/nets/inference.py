@@ -1,0 +1,170 @@
+"""Gradient-based inference: the label set that an energy network likes best, found by descent.
+
+What is minimised is a function of label sets alone; four are made here from a network that scores
+label sets, `net(x, y)` with y (batch, starts, labels) -> (batch, starts):
+
+    score_energy             -s                 SPEN, NCE
+    value_energy             -sigmoid(s)        DVN
+    cost_augmented_energy    -s - cost          training of SPEN
+    adversarial_energy       -regression loss   training of DVN
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Energy: TypeAlias = Callable[[Tensor], Tensor]
+"""Label sets (batch, starts, labels) -> what is to be low, (batch, starts)."""
+
+Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Rows (batch, ...) and label sets (batch, starts, labels) -> scores (batch, starts)."""
+
+Comparison: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Label sets (batch, starts, labels) and the truth (batch, labels) -> (batch, starts)."""
+
+Rule: TypeAlias = Literal["adam", "gradient"]
+"""How a gradient becomes a step: Adam with its usual constants, or step size times gradient."""
+
+DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
+
+# Inference often ends at exactly 0 or 1, whose logits are infinite; a score moves by 1e-6 at most.
+LEAST_DISTANCE = 1e-6
+
+
+def score_energy(net: Score, x: Tensor) -> Energy:
+    """-s(x, y): for networks trained to rank or to keep a margin."""
+    return lambda y: -net(x, y)
+
+
+def value_energy(net: Score, x: Tensor) -> Energy:
+    """-sigmoid(s(x, y)): for networks whose score is the logit of a value."""
+    return lambda y: -net(x, y).sigmoid()
+
+
+def cost_augmented_energy(net: Score, x: Tensor, truth: Tensor, cost: Comparison) -> Energy:
+    """-s(x, y) - cost(y, truth): low where a label set is liked and wrong."""
+    return lambda y: -net(x, y) - cost(y, truth)
+
+
+def adversarial_energy(net: Score, x: Tensor, truth: Tensor, value: Comparison) -> Energy:
+    """Minus the regression loss of s(x, y) with value(y, truth): low where the network errs most.
+
+    Unlike in training, the value is no constant: the descent feels how it changes with y.
+    """
+
+    def energy(y: Tensor) -> Tensor:
+        scores = net(x, y)
+        return value(y, truth) * scores - functional.softplus(scores)
+
+    return energy
+
+
+def gradient_inference(
+    energy: Energy, start: Tensor, *, steps: int, step_size: float, rule: Rule = "adam"
+) -> Tensor:
+    """Descend from every start within [0, 1] and return each row's best point: (batch, labels).
+
+    The best is the one of lowest energy among all starts and steps, from the starts themselves
+    to the points after the last step; the earliest of equals. (SEAL's program never looks at the
+    last points.) Rows and starts do not influence each other as long as `energy` keeps them
+    apart. Nothing but y is differentiated: networks inside `energy` get no gradient, and the
+    result carries none.
+
+    start: (batch, starts, labels) in [0, 1]; more dimensions may stand in the place of labels.
+    """
+    y = start.detach()
+    best, lowest = y, y.new_full(y.shape[:2], torch.inf)
+    mean, square = torch.zeros_like(y), torch.zeros_like(y)
+    for step in range(1, steps + 1):
+        energies, gradient = _energies_and_gradient(energy, y)
+        best, lowest = _keep_lower(best, lowest, y, energies)
+        if rule == "adam":
+            mean = DECAY * mean + (1 - DECAY) * gradient
+            square = SQUARE_DECAY * square + (1 - SQUARE_DECAY) * gradient.square()
+            gradient = _adam_direction(mean, square, step)
+        y = (y - step_size * gradient).clamp(0, 1)
+    with torch.no_grad():
+        energies = energy(y)
+    best, lowest = _keep_lower(best, lowest, y, energies)
+    return _best_start(best, lowest)
+
+
+def _energies_and_gradient(energy: Energy, y: Tensor) -> tuple[Tensor, Tensor]:
+    # Predictors run without gradients; the descent needs its own.
+    with torch.enable_grad():
+        y = y.detach().requires_grad_()
+        energies = energy(y)
+        (gradient,) = torch.autograd.grad(energies.sum(), y)
+    return energies.detach(), gradient
+
+
+def _adam_direction(mean: Tensor, square: Tensor, step: int) -> Tensor:
+    """Adam's moments, freed of their start at zero; `torch.optim` cannot be traced for export."""
+    root = (square / (1 - SQUARE_DECAY**step)).sqrt()
+    return mean / (1 - DECAY**step) / (root + EPSILON)
+
+
+def _keep_lower(best: Tensor, lowest: Tensor, y: Tensor, energies: Tensor) -> tuple[Tensor, Tensor]:
+    lower = energies < lowest  # (batch, starts)
+    spread = lower.reshape(lower.shape + (1,) * (y.dim() - 2))
+    return torch.where(spread, y, best), torch.where(lower, energies, lowest)
+
+
+def _best_start(best: Tensor, lowest: Tensor) -> Tensor:
+    flat = best.flatten(2)  # (batch, starts, labels)
+    chosen = lowest.argmin(1)[:, None, None].expand(-1, 1, flat.shape[2])
+    return flat.gather(1, chosen).reshape(best.shape[:1] + best.shape[2:])
+
+
+class GradientInference(nn.Module):
+    """A predictor made of an energy network: rows in, logits of the best label sets out.
+
+    start: where every row's descent begins, (starts, labels), such as zeros or points drawn once
+        at random: it is kept with the weights, so that equal rows always get equal answers. Or a
+        network rows -> logits, kept too, whose probabilities are the one start of a row.
+    energy: `score_energy` or `value_energy`, by what the network was trained for.
+
+    The logits lie within +-13.9, also where the best label set holds 0 or 1: there they are the
+    logits of 1e-6 and 1 - 1e-6.
+    """
+
+    def __init__(
+        self,
+        energy_net: nn.Module,
+        start: Tensor | nn.Module,
+        *,
+        steps: int,
+        step_size: float,
+        energy: Callable[[Score, Tensor], Energy] = score_energy,
+        rule: Rule = "adam",
+    ) -> None:
+        super().__init__()
+        self.energy_net = energy_net
+        self.steps, self.step_size, self.energy, self.rule = steps, step_size, energy, rule
+        if isinstance(start, nn.Module):
+            self.start = start
+        else:
+            self.register_buffer("start", start.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map rows (batch, features) to logits (batch, labels)."""
+        y = gradient_inference(
+            self.energy(self.energy_net, x),
+            self._start(x),
+            steps=self.steps,
+            step_size=self.step_size,
+            rule=self.rule,
+        )
+        return torch.logit(y, LEAST_DISTANCE)
+
+    def _start(self, x: Tensor) -> Tensor:
+        if isinstance(self.start, nn.Module):
+            with torch.no_grad():
+                logits: Tensor = self.start(x)
+            return logits.sigmoid().unsqueeze(1)
+        return self.start.expand(x.shape[0], *self.start.shape)
