@@ -128,7 +128,7 @@ def _add_health(app: FastAPI, service: Service) -> None:
     async def readyz() -> Response:
         if service.is_draining:
             raise DrainingError("the server is stopping", retry_after=RETRY_AFTER_DRAIN_SECONDS)
-        return _json({"status": "ready"})
+        return _json({"status": "ok"})
 
     @app.get(
         "/metrics",
@@ -148,8 +148,9 @@ def _summary(model: LoadedModel) -> dict[str, Any]:
         "method": manifest.method,
         "task": manifest.task,
         "dataset": manifest.dataset,
-        "width": manifest.input.width,
+        "input": {"kind": manifest.input.kind, "width": manifest.input.width},
         "label_count": manifest.label_count,
+        "thresholds": {"tuned": manifest.thresholds.tuned},
         "test_scores": manifest.test_scores,
     }
 

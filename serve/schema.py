@@ -98,14 +98,14 @@ class ModelInput(BaseModel):
 
     kind: str
     width: int
-    names: list[str] | None
+    names: list[str] | None = Field(None, description="Only in the detail of one model.")
 
 
 class ModelThresholds(BaseModel):
     """Thresholds chosen on validation rows."""
 
     tuned: float
-    per_label: list[float]
+    per_label: list[float] | None = Field(None, description="Only in the detail of one model.")
 
 
 class ModelSummary(BaseModel):
@@ -116,8 +116,9 @@ class ModelSummary(BaseModel):
     method: str
     task: str
     dataset: str
-    width: int
+    input: ModelInput
     label_count: int
+    thresholds: ModelThresholds
     test_scores: dict[str, float]
 
 
@@ -148,7 +149,7 @@ class ModelDetail(BaseModel):
 class State(BaseModel):
     """How the server is."""
 
-    status: Literal["ok", "ready"]
+    status: Literal["ok"]
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:

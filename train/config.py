@@ -16,6 +16,7 @@ import typeguard
 from train.errors import ConfigError, did_you_mean
 
 PRESETS = Path(__file__).parent / "presets"
+EVERY_ITEM = typeguard.CollectionCheckStrategy.ALL_ITEMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +122,7 @@ def _checked(value: object, hint: object, where: str) -> object:
     if hint is float and type(value) is int:
         value = float(value)
     try:
-        return typeguard.check_type(value, hint)
+        return typeguard.check_type(value, hint, collection_check_strategy=EVERY_ITEM)
     except typeguard.TypeCheckError as error:
         expected = getattr(hint, "__name__", str(hint))
         raise ConfigError(f"{where} must be {expected}, got {value!r}") from error

@@ -12,9 +12,7 @@ from rich.console import Console
 
 from train.data import MultiLabelData, Split
 from train.data_display import (
-    BAR_HEIGHT,
-    BAR_WIDTH,
-    frequency_bars,
+    print_bars,
     print_findings,
     row_table,
     save_frequency_plot,
@@ -104,9 +102,7 @@ def _print_sizes(console: Console, data: MultiLabelData, split: Split) -> None:
     console.print(size_table(data))
     console.print(split_table(data, split))
     if data.n_labels:
-        console.print("rows of each label, most frequent first, log scale")
-        for line in frequency_bars(label_counts(data), width=BAR_WIDTH, height=BAR_HEIGHT):
-            console.print(line, highlight=False, markup=False)
+        print_bars(console, label_counts(data))
         console.print(slice_table(data, split))
 
 

@@ -20,6 +20,7 @@ from train.metrics import slices_by_count
 from train.metrics.slices import HEAD_COUNT, TORSO_COUNT
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
+ASCII = str.maketrans(BLOCKS + "│└─", " ..::||##" + "|+-")
 BAR_HEIGHT, BAR_WIDTH = 8, 64
 SLICES = {
     "head": f"{HEAD_COUNT} rows or more",
@@ -91,12 +92,20 @@ def frequency_bars(counts: np.ndarray, *, width: int, height: int) -> list[str]:
     levels = [round(1 + (steps - 1) * np.log(c) / np.log(top)) if c >= 1 else 0 for c in bars]
     lines = []
     for line in reversed(range(height)):
-        label = top ** ((8 * line + 7) / (steps - 1))
+        count = top ** ((8 * line + 7) / (steps - 1))
         blocks = "".join(BLOCKS[min(max(level - 8 * line, 0), 8)] for level in levels)
-        lines.append(f"{label:>9.0f} │{blocks}")
+        lines.append(f"{count:>9.{0 if count >= 10 else 1}f} │{blocks}")
     lines.append(f"{'':>9} └{'─' * len(bars)}")
-    lines.append(f"{'rank':>9}  1{len(ranked):>{max(len(bars) - 1, 0)}}")
+    lines.append(f"{'':>9}  rank 1 to {len(ranked)}")
     return lines
+
+
+def print_bars(console: Console, counts: np.ndarray) -> None:
+    """Print the bar chart, in ASCII where the console knows nothing else."""
+    console.print("rows of each label, most frequent first, log scale")
+    for line in frequency_bars(counts, width=BAR_WIDTH, height=BAR_HEIGHT):
+        shown = line.translate(ASCII) if console.options.ascii_only else line
+        console.print(shown, highlight=False, markup=False)
 
 
 def save_frequency_plot(data: MultiLabelData, path: Path) -> None:
@@ -109,7 +118,8 @@ def save_frequency_plot(data: MultiLabelData, path: Path) -> None:
         from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and only this needs it
     except ModuleNotFoundError as error:
         raise ConfigError('--plot needs matplotlib: pip install "labelwright[report]"') from error
-    ranked = np.sort(label_counts(data))[::-1]
+    counts = label_counts(data)
+    ranked = np.sort(counts[counts > 0])[::-1]  # a log axis has no place for 0
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot(
         xscale="log", yscale="log", title=data.name, xlabel="rank of label", ylabel="rows"
@@ -162,7 +172,7 @@ def row_table(data: MultiLabelData, split: Split, rows: range) -> Table:
 def _input_summary(data: MultiLabelData, row: int) -> str:
     if isinstance(data.inputs, list):
         text = " ".join(data.inputs[row].split())
-        return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}…"
+        return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}..."
     values = data.inputs[[row]]
     dense = (values if isinstance(values, np.ndarray) else values.toarray()).ravel()
     columns = np.flatnonzero(dense)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Which rows, and how they are cut into parts."""
 
-    dataset: str
+    dataset: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")]
     """Name of a known data set (`python -m train list datasets`), or a file of your own."""
     data_dir: Path | None = None
     """Folder with data sets, one folder each; searched before $LABELWRIGHT_DATA and the cache."""
@@ -25,10 +27,16 @@ class DataOptions:
     """Tables only: the column with each row's list of labels, or 0/1 columns such as `label_*`."""
     label_separator: str | None = None
     """Tables only: what stands between the labels of a list; `|` unless told."""
+    zero_based: bool | None = None
+    """svmlight only: whether features count from 0; needed where feature 0 never occurs."""
 
     def reader_options(self) -> dict[str, Any]:
         """What the reader of a user's own file is told."""
-        options = {"labels": self.label_columns, "label_separator": self.label_separator}
+        options = {
+            "labels": self.label_columns,
+            "label_separator": self.label_separator,
+            "zero_based": self.zero_based,
+        }
         return {name: value for name, value in options.items() if value is not None}
 
 

@@ -279,7 +279,7 @@ def test_a_wrong_path_is_404(app, path):
 def test_models_are_described(serve_app, bundle_path, other_path, model):
     app = serve_app(bundle_path, other_path)
     listed = app.get("/models").json()["models"]
-    assert [(entry["name"], entry["width"], entry["label_count"]) for entry in listed] == [
+    assert [(entry["name"], entry["input"]["width"], entry["label_count"]) for entry in listed] == [
         ("tiny", 6, 8),
         ("other", 3, 4),
     ]
@@ -310,7 +310,7 @@ def test_descriptions_and_answers_are_as_openapi_says(app):
 
 
 def test_a_draining_server_is_alive_but_not_ready(app):
-    assert app.get("/readyz").json() == {"status": "ready"}
+    assert app.get("/readyz").json() == {"status": "ok"}
     service = app.app.state.service
     asyncio.run(service.drain())
     assert app.get("/healthz").json() == {"status": "ok"}

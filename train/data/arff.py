@@ -42,7 +42,7 @@ _MEKA_OPTION = re.compile(r"(?:^|\s)-C\s+(-?\d+)\b")
 def read_mulan(path: Path, xml_path: Path, *, name: str | None = None) -> MultiLabelData:
     """Read a Mulan pair: the ARFF file and the XML file that names its label attributes."""
     arff = read_arff(path)
-    is_label = _match_labels(arff, xml_path, _xml_labels(xml_path))
+    is_label = _match_labels(arff, xml_path, xml_labels(xml_path))
     return _read_rows(arff, is_label, name or bare_stem(path))
 
 
@@ -74,7 +74,7 @@ def label_count(arff: ArffFile) -> int | None:
     return int(option[1]) if option else None
 
 
-def _xml_labels(path: Path) -> list[str]:
+def xml_labels(path: Path) -> list[str]:
     try:
         # expat refuses entity bombs since 2.4, and external entities are never fetched.
         root = ET.fromstring(read_bytes(path))  # noqa: S314

@@ -46,7 +46,7 @@ def read_path(path: Path, **options: Any) -> MultiLabelData:  # noqa: ANN401 - t
 
 
 def _read_any_arff(path: Path, options: dict[str, Any]) -> MultiLabelData:
-    xml_path = _xml_beside(path)
+    xml_path = xml_beside(path)
     if xml_path is not None:
         return _call(read_mulan, path, (path, xml_path), options)
     arff = read_arff(path)
@@ -60,7 +60,7 @@ def _read_any_arff(path: Path, options: dict[str, Any]) -> MultiLabelData:
     return _call(read_meka, path, (path,), options)
 
 
-def _xml_beside(path: Path) -> Path | None:
+def xml_beside(path: Path) -> Path | None:
     stem = bare_stem(path)
     shorter = [stem.removesuffix(part) for part in _MULAN_PARTS]
     candidates = [path.with_name(f"{name}.xml") for name in dict.fromkeys([stem, *shorter])]

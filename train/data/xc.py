@@ -99,7 +99,7 @@ def read_svmlight(
     if zero_based is None and rows.indices.min(initial=1) > 0:
         raise DataError(
             f"{path} uses no feature number 0, so its numbers may start at 0 or at 1: "
-            f"say zero_based=False (usual for svmlight) or zero_based=True"
+            "give --zero-based False (usual for svmlight) or --zero-based True"
         )
     labels, columns = np.unique(rows.labels, return_inverse=True)
     n_features = int(rows.indices.max(initial=first - 1)) + 1 - first

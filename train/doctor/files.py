@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from train.data.arff import _xml_labels
+from train.data.arff import xml_labels
 from train.data.arff_syntax import read_arff, unescape
 from train.data.files import bare_suffix, read_bytes
-from train.data.formats import _xml_beside
+from train.data.formats import xml_beside
 from train.data.registry import find_files, find_info, is_known
 from train.doctor.finding import Finding, columns_named, counted
 from train.errors import DataError
@@ -39,11 +39,11 @@ def file_findings(dataset: str, data_dir: Path | None, labels: Sequence[str]) ->
         arff_path, xml_path = files.get("all", files.get("train")), files.get("xml")
     else:
         arff_path = Path(dataset).expanduser()
-        xml_path = _xml_beside(arff_path) if bare_suffix(arff_path) == ".arff" else None
+        xml_path = xml_beside(arff_path) if bare_suffix(arff_path) == ".arff" else None
     if arff_path is None or xml_path is None:
         return []
     attributes = [attribute.name for attribute in read_arff(arff_path).attributes]
-    return [*order_findings(labels, _xml_labels(xml_path)), *stray_findings(attributes, labels)]
+    return [*order_findings(labels, xml_labels(xml_path)), *stray_findings(attributes, labels)]
 
 
 def order_findings(labels: Sequence[str], xml_labels: Sequence[str]) -> list[Finding]:
@@ -57,7 +57,7 @@ def order_findings(labels: Sequence[str], xml_labels: Sequence[str]) -> list[Fin
     return [
         Finding(
             severity="note",
-            what="the .xml file lists the labels in another order than the .arff file declares them",
+            what="the .xml file lists the labels in another order than the columns of the rows",
             where=f"first at label {place}, {columns[place]} by column and {listed[place]} by list",
             advice="know that we keep the order of the columns when you compare with other tools",
         )
@@ -82,7 +82,7 @@ def stray_findings(attributes: Sequence[str], labels: Sequence[str]) -> list[Fin
             severity="warning",
             what=f"{verb} among the labels without being named in the .xml file",
             where=columns_named("attribute", stray, attributes),
-            advice="name those that are labels in the .xml file: as features they give answers away",
+            advice="name labels in the .xml file, or they serve as features and give answers away",
         )
     ]
 

@@ -40,7 +40,7 @@ def _repeated(labels: Sequence[str]) -> Iterator[Finding]:
 
 def _alike(labels: Sequence[str]) -> Iterator[Finding]:
     spellings: dict[str, set[str]] = defaultdict(set)
-    for name in labels:
+    for name in filter(str.strip, labels):
         spellings["".join(name.split()).casefold()].add(name)
     alike = [sorted(names) for names in spellings.values() if len(names) > 1]
     if alike:

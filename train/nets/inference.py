@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 Energy: TypeAlias = Callable[[Tensor], Tensor]
@@ -129,6 +130,10 @@ class GradientInference(nn.Module):
         network rows -> logits, kept too, whose probabilities are the one start of a row.
     energy: `score_energy` or `value_energy`, by what the network was trained for.
 
+    The descent runs in float64 whatever the weights are: Adam divides small gradients by their own
+    size and the best of many near-equal points is taken, so that in float32 the rounding of one
+    batch size or runtime against another would show in the second digit of a score.
+
     The logits lie within +-13.9, also where the best label set holds 0 or 1: there they are the
     logits of 1e-6 and 1 - 1e-6.
     """
@@ -154,17 +159,26 @@ class GradientInference(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map rows (batch, features) to logits (batch, labels)."""
         y = gradient_inference(
-            self.energy(self.energy_net, x),
-            self._start(x),
+            self.energy(_in_float64(self.energy_net), x.double()),
+            self._start(x.double()),
             steps=self.steps,
             step_size=self.step_size,
             rule=self.rule,
         )
-        return torch.logit(y, LEAST_DISTANCE)
+        return torch.logit(y, LEAST_DISTANCE).to(x.dtype)
 
     def _start(self, x: Tensor) -> Tensor:
         if isinstance(self.start, nn.Module):
-            with torch.no_grad():
-                logits: Tensor = self.start(x)
-            return logits.sigmoid().unsqueeze(1)
-        return self.start.expand(x.shape[0], *self.start.shape)
+            return _in_float64(self.start)(x).sigmoid().unsqueeze(1)
+        return self.start.double().expand(x.shape[0], *self.start.shape)
+
+
+def _in_float64(net: nn.Module) -> Callable[..., Tensor]:
+    """Call a network with float64 copies of its weights, as constants; its own stay as they are."""
+    weights = {name: value.detach().double() for name, value in net.state_dict().items()}
+
+    def call(*inputs: Tensor) -> Tensor:
+        output: Tensor = functional_call(net, weights, inputs)
+        return output
+
+    return call

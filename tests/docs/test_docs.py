@@ -1,0 +1,300 @@
+"""The documentation is true: its commands run, its links lead somewhere, its tables match the code.
+
+The comment before a fenced block says what becomes of it; CONTRIBUTING.md lists the comments.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import export.cli
+import serve.cli
+import train.cli
+from export.bundle import Manifest
+from serve.errors import BUG, TABLE
+from serve.telemetry import Telemetry
+from train import methods
+from train.checkpoint import Checkpoint
+from train.config import flag
+from train.metrics import evaluate, propensities
+from train.options import DataOptions
+from train.scoring import Judgement
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+LINKING = [*PAGES, ROOT / "README.md", ROOT / "clients" / "python" / "README.md"]
+MOST_LINES = 150
+DOCUMENTED_ADDRESS = "http://127.0.0.1:8000"
+FENCED = re.compile(
+    r"(?:^<!-- (?P<mark>[^\n]+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, and the word and the rest of the comment before it."""
+
+    mark: str
+    argument: str
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    found = []
+    for match in FENCED.finditer(page.read_text("utf-8")):
+        mark, _, argument = (match["mark"] or "").partition(": ")
+        found.append(Block(mark, argument, match["language"], match["text"]))
+    return found
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def each(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=name_of)
+
+
+class Shell:
+    """Runs the blocks of one page in a folder of its own, with a server if the page starts one."""
+
+    def __init__(self, home: Path, stack: ExitStack) -> None:
+        self.folder, self.stack, self.address = home / "page", stack, DOCUMENTED_ADDRESS
+        self.output = ""
+        self.folder.mkdir()
+        python = home / "bin" / "python"
+        python.parent.mkdir()
+        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "utf-8")
+        python.chmod(0o755)
+        known = {k: v for k, v in os.environ.items() if not k.startswith("LABELWRIGHT_")}
+        self.environment = known | {
+            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(map(str, [ROOT, ROOT / "clients" / "python" / "src"])),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "OMP_NUM_THREADS": "1",
+            "NO_PROXY": "127.0.0.1",
+        }
+
+    def file(self, block: Block) -> None:
+        (self.folder / block.argument).write_text(block.text, "utf-8")
+
+    def run(self, block: Block) -> None:
+        script = block.text.replace(DOCUMENTED_ADDRESS, self.address)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
+        self.output = done.stdout
+
+    def serve(self, block: Block) -> None:
+        self.address = self.stack.enter_context(self._server(block.text.strip()))
+
+    @contextmanager
+    def _server(self, command: str) -> Iterator[str]:
+        with subprocess.Popen(
+            ["bash", "-c", f"exec {command} --port 0"],
+            cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True,
+        ) as server:  # fmt: skip
+            try:
+                announced = server.stdout.readline()
+                assert announced.startswith("serving "), command
+                yield announced.split()[-1]
+            finally:
+                server.terminate()
+                assert server.wait(30) == 0
+
+    def answer(self, block: Block) -> None:
+        assert shape_of(json.loads(self.output)) == shape_of(json.loads(block.text)), self.output
+
+
+def shape_of(value: object) -> object:
+    """Keys and kinds of a JSON value; of a list those of its first item; an error with its type."""
+    if isinstance(value, dict):
+        return {key: item if key == "type" else shape_of(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shape_of(item) for item in value[:1]]
+    return "number" if isinstance(value, (int, float)) else type(value).__name__
+
+
+RUNNABLE = [page for page in DOCS if any(block.mark in ("run", "serve") for block in blocks(page))]
+
+
+@each(RUNNABLE)
+def test_commands_run(page, tmp_path):
+    content = blocks(page)
+    if any("curl " in block.text for block in content) and shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    with ExitStack() as stack:
+        shell = Shell(tmp_path, stack)
+        for block, after in zip(content, [*content[1:], None], strict=True):
+            if block.mark in ("file", "run", "serve", "answer"):
+                getattr(shell, block.mark)(block)
+            if block.mark == "run" and not (after and after.mark == "answer"):
+                assert '{"error":' not in shell.output
+
+
+@each(PAGES)
+def test_every_shell_block_says_what_becomes_of_it(page):
+    for block in blocks(page):
+        allowed = ("run", "serve", "not run") if block.language == "sh" else ("file", "answer", "")
+        assert block.mark in allowed, block.text
+
+
+@each(DOCS)
+def test_pages_are_short(page):
+    assert len(page.read_text("utf-8").splitlines()) <= MOST_LINES
+
+
+def prose(page: Path) -> str:
+    """The page without code, in which brackets mean other things."""
+    return re.sub(r"`[^`\n]+`", "", FENCED.sub("", page.read_text("utf-8")))
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text("utf-8")), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each(LINKING)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if link.startswith(("http://", "https://")):
+            continue
+        place, _, anchor = link.partition("#")
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.fixture(scope="module")
+def known_flags() -> set[str]:
+    """Every flag that some --help shows."""
+    commands = [(export.cli.main, []), (serve.cli.main, [])]
+    commands += [(train.cli.main, ["data", word]) for word in ("check", "show")]
+    commands += [(train.cli.main, [name]) for name in methods.available()]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
+        patch.setenv("COLUMNS", "200")
+        for main, words in commands:
+            with pytest.raises(SystemExit):
+                main([*words, "--help"])
+    return flags_in(shown.getvalue())
+
+
+def flags_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
+
+
+@each(PAGES)
+def test_flags_exist(page, known_flags):
+    assert flags_in(page.read_text("utf-8")) <= known_flags
+
+
+def table(page: str, first_column: str) -> list[list[str]]:
+    """The cells of the table whose first column is called so."""
+    lines = (ROOT / page).read_text("utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first_column} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    return rows
+
+
+def code_in(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def first_cells(page: str, first_column: str) -> set[str]:
+    return {word for row in table(page, first_column) for word in code_in(row[0])}
+
+
+def fields_of(kind: type) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+def test_every_method_has_a_page_and_every_page_a_method():
+    assert [page.stem for page in DOCS if page.parent.name == "methods"] == methods.available()
+
+
+@pytest.mark.parametrize("name", methods.available())
+def test_options_of_a_method_are_those_of_its_config(name):
+    config = methods.load(name).Config()
+    defaults = {
+        flag(field): " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for field in sorted(fields_of(type(config)))
+        for value in [getattr(config, field)]
+    }
+    rows = table(f"docs/methods/{name}.md", "option")
+    assert {code_in(row[0])[0]: row[1] for row in rows} == defaults
+
+
+@pytest.mark.parametrize("name", methods.available())
+def test_method_pages_have_the_same_headings(name):
+    text = (ROOT / "docs" / "methods" / f"{name}.md").read_text("utf-8")
+    headings = ["Overview", "Usage", "Options", "Logged values", "Implementation details"]
+    has_results = (ROOT / "docs" / "results.md").exists()
+    assert re.findall(r"^## (.+)$", text, re.M) == [*headings, *["Results"] * has_results]
+
+
+def test_data_options_are_those_of_the_command_line():
+    expected = {flag(name) for name in fields_of(DataOptions) - {"dataset"}}
+    assert first_cells("docs/data.md", "option") == expected
+
+
+def test_errors_are_those_of_the_server():
+    rows = {(int(row[0]), *code_in(row[1])) for row in table("docs/http.md", "status")}
+    ours = {(int(status), kind) for status, kind in [*TABLE.values(), BUG]}
+    assert rows == ours | {(404, "not_found"), (405, "method_not_allowed")}
+
+
+def test_prometheus_metrics_are_those_of_the_server():
+    exposed = {metric.name for metric in Telemetry().registry.collect()}
+    documented = first_cells("docs/http.md", "name")
+    assert {re.sub("_(total|info)$", "", name) for name in documented} == exposed
+
+
+def test_fields_of_the_formats_are_documented():
+    assert first_cells("docs/bundle.md", "field") == fields_of(Checkpoint)
+    assert first_cells("docs/bundle.md", "manifest field") == fields_of(Manifest)
+
+
+def test_every_metric_is_documented():
+    rng = np.random.default_rng(0)
+    scores, truth = rng.random((40, 6)), np.ones((40, 6))
+    truth[::2, :3] = 0
+    counts = np.array([200, 150, 50, 30, 10, 5])
+    values = evaluate(
+        scores, truth, thresholds=0.5, train_counts=counts, propensity=propensities(counts, 500)
+    )
+    keys = {re.sub(r"@\d", "@k", key) for key in values}
+    assert first_cells("docs/metrics.md", "key") | first_cells("docs/metrics.md", "keys") <= keys
+    assert keys <= set(code_in((ROOT / "docs" / "metrics.md").read_text("utf-8")))
+
+
+def test_groups_of_scores_are_documented():
+    expected = fields_of(Judgement) - {"threshold", "label_thresholds"}
+    assert first_cells("docs/metrics.md", "group") == expected
+
+
+def test_make_targets_are_documented():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.M)) - {"help"}
+    assert first_cells("CONTRIBUTING.md", "target") == {f"make {target}" for target in targets}
