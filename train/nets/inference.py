@@ -107,7 +107,9 @@ def _energies_and_gradient(energy: Energy, y: Tensor) -> tuple[Tensor, Tensor]:
 def _adam_direction(mean: Tensor, square: Tensor, step: int) -> Tensor:
     """Adam's moments, freed of their start at zero; `torch.optim` cannot be traced for export."""
     root = (square / (1 - SQUARE_DECAY**step)).sqrt()
-    return mean / (1 - DECAY**step) / (root + EPSILON)
+    # mean / (root + EPSILON), extended by 1 / EPSILON: the optimiser of the ONNX exporter takes an
+    # addend of 1e-8 for zero and drops it, which makes 0/0 of a gradient of 0.
+    return mean / ((1 - DECAY**step) * EPSILON) / (root / EPSILON + 1)
 
 
 def _keep_lower(best: Tensor, lowest: Tensor, y: Tensor, energies: Tensor) -> tuple[Tensor, Tensor]:

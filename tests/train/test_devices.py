@@ -1,0 +1,34 @@
+"""No method may mix CPU and accelerator tensors, or read values back in the middle of a step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from train import methods
+
+SCRIPT = Path(__file__).with_name("fake_accelerator.py")
+
+
+def run_script(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", methods.available())
+def test_a_step_stays_on_the_accelerator(name):
+    done = run_script(name)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("mistake", ["--cpu-operand", "--reads-a-value"])
+def test_the_fake_accelerator_catches_mistakes(mistake):
+    assert run_script("ce", mistake).returncode != 0
