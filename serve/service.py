@@ -45,7 +45,10 @@ MAX_QUEUE_BYTES = 256 * 2**20
 CLIENT_GONE_STATUS = 499
 RETRY_AFTER_DRAIN_SECONDS = 1
 VISIBLE_ASCII = re.compile(rb"[!-~]{1,128}")
-JSON_TYPE = re.compile(rb"application/([\w.+-]+\+)?json\s*(;.*)?", re.IGNORECASE)
+# The form type is what curl declares unless told otherwise, whatever it sends.
+JSON_TYPE = re.compile(
+    rb"application/(([\w.+-]+\+)?json|x-www-form-urlencoded)\s*(;.*)?", re.IGNORECASE
+)
 
 Headers = Mapping[bytes, bytes]
 

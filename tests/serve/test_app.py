@@ -194,7 +194,14 @@ def test_bad_requests_get_one_sentence(app, body, status, kind, sentence):
 
 
 @pytest.mark.parametrize(
-    "declared", ["application/json", "application/json; charset=utf-8", "Application/JSON", None]
+    "declared",
+    [
+        "application/json",
+        "application/json; charset=utf-8",
+        "Application/JSON",
+        "application/x-www-form-urlencoded",  # curl, unless told otherwise
+        None,
+    ],
 )
 def test_json_may_be_declared_or_not(app, declared):
     headers = {"content-type": declared} if declared else {}
@@ -203,7 +210,7 @@ def test_json_may_be_declared_or_not(app, declared):
 
 
 def test_other_content_types_are_refused(app):
-    headers = {"content-type": "application/x-www-form-urlencoded"}
+    headers = {"content-type": "text/csv"}
     answer = app.predict_raw(orjson.dumps({"inputs": [ROW]}), headers=headers)
     assert_problem(
         answer, 415, "unsupported_type", "send the header content-type: application/json"
