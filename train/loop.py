@@ -30,13 +30,18 @@ class TrainingDivergedError(UserError):
 class Position:
     """How far a run has come; with the method's own state, all that a resumed run needs."""
 
+    stage: int = 0
+    """Which of the method's stages."""
+    stage_start: int = 0
+    """Epochs finished before this stage."""
     epoch: int = 0
-    """Epochs finished."""
+    """Epochs finished, in all stages."""
     step: int = 0
     """Batches done in the current epoch."""
     loss_sums: dict[str, float] = field(default_factory=dict)
     """Of the current epoch, so far."""
     best_score: float = float("-inf")
+    """Of this stage; so are the epoch and the weights."""
     best_epoch: int = 0
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
@@ -70,25 +75,41 @@ def fit(
     observer: Observer,
     should_stop: Callable[[], bool],
 ) -> None:
-    """Train until the epochs are done, validation stalls, or `should_stop` says so.
+    """Train every stage until its epochs are done or validation stalls, or `should_stop` says so.
 
     `position` is updated in place: after an early return it holds the step to go on from.
     """
-    while not is_finished(position, config):
+    while not is_finished(method, position, config):
         started = time.monotonic()
         stopped = _run_epoch(method, problem, config, seed, position, observer, should_stop)
         if not stopped:
             _finish_epoch(method, problem, position)
+            if _stage_is_done(position, config) and position.stage + 1 < method.stages:
+                _enter_next_stage(method, position)
         position.seconds += time.monotonic() - started
         if stopped:
             return
         observer.on_epoch(position)
 
 
-def is_finished(position: Position, config: TrainingConfig) -> bool:
+def is_finished(method: Method, position: Position, config: TrainingConfig) -> bool:
     """Whether there is nothing left to train."""
+    return position.stage + 1 == method.stages and _stage_is_done(position, config)
+
+
+def _stage_is_done(position: Position, config: TrainingConfig) -> bool:
+    epochs = position.epoch - position.stage_start
     stalled = position.epoch - position.best_epoch >= config.patience
-    return position.epoch >= config.epochs or (position.epoch > 0 and stalled)
+    return epochs >= config.epochs or (epochs > 0 and stalled)
+
+
+def _enter_next_stage(method: Method, position: Position) -> None:
+    """Go on from the best weights of the stage that ended."""
+    method.predictor.load_state_dict(position.best_weights)
+    position.stage, position.stage_start = position.stage + 1, position.epoch
+    position.best_score, position.best_epoch = float("-inf"), position.epoch
+    position.best_weights = {}
+    method.enter_stage(position.stage)
 
 
 def _run_epoch(
@@ -170,8 +191,11 @@ def training_state(method: Method, position: Position) -> dict[str, Any]:
 
 def restore(state: dict[str, Any], method: Method) -> Position:
     """Put a method, and the generators, back to where a saved run stopped."""
+    position = Position(**state["position"])
+    for stage in range(1, position.stage + 1):
+        method.enter_stage(stage)
     method.load_state_dict(state["method"])
     torch.set_rng_state(state["rng"]["torch"])
     if state["rng"]["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["rng"]["cuda"])
-    return Position(**state["position"])
+    return position

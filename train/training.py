@@ -128,10 +128,10 @@ def train(prepared: Prepared, display: Display) -> Result:
             observer=_Saving(prepared, method, display),
             should_stop=interrupted.is_set,
         )
-        finished = is_finished(position, prepared.config)
+        finished = is_finished(method, position, prepared.config)
         if not finished:
             _save_state(prepared, method, position)
-        judgement = _finish(prepared, method, position)
+        judgement = _finish(prepared, method, position, finished=finished)
     return Result(run=run, judgement=judgement, position=position, interrupted=not finished)
 
 
@@ -217,10 +217,16 @@ def _interruptions() -> Iterator[_Flag]:
             signal.signal(number, handler)
 
 
-def _finish(prepared: Prepared, method: Method, position: Position) -> Judgement:
+def _finish(
+    prepared: Prepared, method: Method, position: Position, *, finished: bool
+) -> Judgement:
     """Take the best epoch's weights, judge them, and write `model.pt` and `metrics.json`."""
     problem = prepared.problem
-    weights = position.best_weights or cpu_weights(method.predictor)
+    weights = position.best_weights
+    for stage in range(position.stage + 1, method.stages):  # interrupted before its last stage
+        method.enter_stage(stage)
+        weights = {}
+    weights = weights or cpu_weights(method.predictor)
     method.predictor.load_state_dict(weights)
     judgement = judge(
         problem,
@@ -229,7 +235,7 @@ def _finish(prepared: Prepared, method: Method, position: Position) -> Judgement
         constants=propensity_constants(prepared.data.name),
     )
     save_checkpoint(_checkpoint(prepared, position, weights, judgement), prepared.run.model)
-    write_metrics(prepared.run, _metrics(prepared, position, judgement))
+    write_metrics(prepared.run, {**_metrics(prepared, position, judgement), "finished": finished})
     return judgement
 
 
@@ -277,7 +283,6 @@ def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> di
         "split": _split_values(prepared),
         "epochs": position.epoch,
         "best_epoch": position.best_epoch,
-        "finished": is_finished(position, prepared.config),
         "seconds": round(position.seconds, 3),
         "scores": columns,
         "thresholds": thresholds,

@@ -23,7 +23,7 @@ import pytest
 import export.cli
 import serve.cli
 import train.cli
-from export.bundle import Manifest
+from export.bundle import LABELS, MANIFEST, MODEL, PROBE, Manifest
 from serve.errors import BUG, TABLE
 from serve.telemetry import Telemetry
 from train import methods
@@ -31,6 +31,7 @@ from train.checkpoint import Checkpoint
 from train.config import flag
 from train.metrics import evaluate, propensities
 from train.options import DataOptions
+from train.run import RunFolder
 from train.scoring import Judgement
 
 ROOT = Path(__file__).parents[2]
@@ -207,14 +208,14 @@ def test_flags_exist(page, known_flags):
 
 
 def table(page: str, first_column: str) -> list[list[str]]:
-    """The cells of the table whose first column is called so."""
-    lines = (ROOT / page).read_text("utf-8").splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first_column} |"))
-    rows = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    """The cells of all tables of the page whose first column is called so."""
+    rows, is_inside = [], False
+    for line in (ROOT / page).read_text("utf-8").splitlines():
+        is_head = line.startswith(f"| {first_column} |")
+        is_inside = is_head or (is_inside and line.startswith("|"))
+        if is_inside and not is_head and not line.startswith("|--"):
+            rows.append([cell.strip() for cell in line.split("|")[1:-1]])
+    assert rows
     return rows
 
 
@@ -271,7 +272,10 @@ def test_prometheus_metrics_are_those_of_the_server():
     assert {re.sub("_(total|info)$", "", name) for name in documented} == exposed
 
 
-def test_fields_of_the_formats_are_documented():
+def test_files_and_fields_of_the_formats_are_documented():
+    run_files = {path.name for path in RunFolder(Path()).files()}
+    assert first_cells("docs/bundle.md", "run file") == run_files
+    assert first_cells("docs/bundle.md", "bundle file") == {MANIFEST, MODEL, LABELS, PROBE}
     assert first_cells("docs/bundle.md", "field") == fields_of(Checkpoint)
     assert first_cells("docs/bundle.md", "manifest field") == fields_of(Manifest)
 
@@ -285,8 +289,8 @@ def test_every_metric_is_documented():
         scores, truth, thresholds=0.5, train_counts=counts, propensity=propensities(counts, 500)
     )
     keys = {re.sub(r"@\d", "@k", key) for key in values}
-    assert first_cells("docs/metrics.md", "key") | first_cells("docs/metrics.md", "keys") <= keys
-    assert keys <= set(code_in((ROOT / "docs" / "metrics.md").read_text("utf-8")))
+    documented = {code_in(row[0])[0] for row in table("docs/metrics.md", "key")}
+    assert documented | first_cells("docs/metrics.md", "keys") == keys
 
 
 def test_groups_of_scores_are_documented():

@@ -35,26 +35,21 @@ class SparseSamples:
     label_starts: Tensor  # (labels + 1,), where each begins in `sets`
 
     @classmethod
-    def of_ones(cls, shape: tuple[int, int, int], sets: Tensor, labels: Tensor) -> SparseSamples:
-        """Order the ones, given by the numbers of their sets and labels, none of them twice."""
+    def of_ones(cls, shape: tuple[int, int, int], cells: Tensor, positions: Tensor) -> SparseSamples:
+        """Order the ones, given by cell and by position of their set in the row, none twice."""
         rows, per_row, n_labels = shape
+        row = cells.div(n_labels, rounding_mode="floor")
+        sets = row.mul(per_row).add_(positions)
+        labels = torch.sub(cells, row, alpha=n_labels)
         by_set = _order(sets, rows * per_row)
-        labels_by_set = labels.index_select(0, by_set)
-        row = sets.index_select(0, by_set).div(per_row, rounding_mode="floor")
         return cls(
             shape=shape,
-            labels=labels_by_set,
-            cells=row * n_labels + labels_by_set,
+            labels=labels.index_select(0, by_set),
+            cells=cells.index_select(0, by_set),
             set_starts=_starts(sets, rows * per_row),
             sets=sets.index_select(0, _order(labels, n_labels)),
             label_starts=_starts(labels, n_labels),
         )
-
-    @classmethod
-    def of_dense(cls, y: Tensor) -> SparseSamples:
-        """Take the ones of a (rows, sets, labels) tensor."""
-        rows, positions, labels = y.nonzero(as_tuple=True)
-        return cls.of_ones((y.shape[0], y.shape[1], y.shape[2]), rows * y.shape[1] + positions, labels)
 
     def to_dense(self, dtype: torch.dtype) -> Tensor:
         """Return the (rows, sets, labels) tensor."""
@@ -89,7 +84,7 @@ class _SumOverLabels(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, samples: SparseSamples) -> Tensor:
         ctx.samples = samples
         return functional.embedding_bag(
-            samples.labels, table, samples.set_starts, mode="sum", include_last_offset=True
+            samples.labels, table.detach(), samples.set_starts, mode="sum", include_last_offset=True
         )
 
     @staticmethod
@@ -102,50 +97,46 @@ class _SumOverLabels(torch.autograd.Function):
         return of_table, None
 
 
-def draw(
-    logits: Tensor, truth: Tensor, count: int, generator: torch.Generator | None = None
-) -> SparseSamples:
-    """Truth first, then `count` sets a row, each label in each set by itself with sigmoid(logit).
+class LabelNoise:
+    """Each label by itself with probability sigmoid(logit): the noise of the ranking loss.
 
-    Points are strewn on a line, one to a unit of length on average (a Poisson process), where each
-    (row, label, set) owns an interval of length -log(1 - q): it is free of points with probability
-    1 - q, whatever happens elsewhere. So the labels hit are exactly Bernoulli samples, for one
-    random number a point and about one point a positive.
-
-    logits, truth: (rows, labels).
+    logits: (rows, labels).
     """
-    rows, n_labels = logits.shape
-    rates = functional.softplus(logits).flatten().clamp_max(GREATEST_RATE).double()
-    ends = rates.cumsum(0)
-    places = _points(ends[-1] * count, generator) / count
-    cells = torch.searchsorted(ends, places, right=True)
-    share = (places - ends.index_select(0, cells)) / rates.index_select(0, cells) + 1
-    positions = (share * count).long().clamp_(0, count - 1)
-    hits = torch.unique_consecutive(cells * count + positions)
-    cells = hits.div(count, rounding_mode="floor")
-    positions = hits - cells * count + 1
-    true_cells = truth.flatten().nonzero().squeeze(1)
-    cells = torch.cat([true_cells, cells])
-    positions = torch.cat([torch.zeros_like(true_cells), positions])
-    row = cells.div(n_labels, rounding_mode="floor")
-    return SparseSamples.of_ones(
-        (rows, 1 + count, n_labels), row * (1 + count) + positions, cells - row * n_labels
-    )
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+        # -log(1 - q)
+        self.rates = functional.softplus(logits)
+
+    def draw(self, count: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        rates = self.rates.flatten().clamp_max(GREATEST_RATE).double()
+        ends = rates.cumsum(0)
+        places = _points(ends[-1] * count, generator).div_(count)
+        cells = torch.searchsorted(ends, places, right=True)
+        share = places.sub_(ends.index_select(0, cells)).div_(rates.index_select(0, cells)).add_(1)
+        positions = share.mul_(count).long().clamp_(0, count - 1)
+        hits = torch.unique_consecutive(positions.add_(cells.mul_(count)))
+        cells = hits.div(count, rounding_mode="floor")
+        return cells, hits.sub_(cells, alpha=count)
+
+    def candidates(self, truth, count, generator=None):
+        rows, n_labels = truth.shape
+        cells, positions = self.draw(count, generator)
+        true_cells = truth.flatten().nonzero().squeeze(1)
+        cells = torch.cat([true_cells, cells])
+        positions = torch.cat([torch.zeros_like(true_cells), positions.add_(1)])
+        return SparseSamples.of_ones((rows, 1 + count, n_labels), cells, positions)
+
+    def log_probability(self, samples):
+        odds = self.logits.clamp(LEAST_LOG_PROBABILITY, -LEAST_LOG_PROBABILITY)
+        none = self.rates.clamp_max(-LEAST_LOG_PROBABILITY).sum(1, keepdim=True)
+        return samples.sum_over_cells(odds) - none
 
 
 def _points(length: Tensor, generator: torch.Generator | None) -> Tensor:
     """Places of a Poisson process of rate 1 on [0, length), ascending."""
     count = int(torch.poisson(length, generator))
     noise = torch.rand(count + 1, generator=generator, device=length.device, dtype=length.dtype)
-    sums = (-noise).log1p_().cumsum(0)
+    sums = noise.neg_().log1p_().cumsum(0)
     last = torch.nextafter(length, torch.zeros_like(length))
-    return (sums[:-1] * (length / sums[-1])).clamp_max_(last)
-
-
-def log_noise(logits: Tensor, samples: SparseSamples) -> Tensor:
-    """x"""
-    odds = logits.flatten().index_select(0, samples.cells)
-    on = functional.logsigmoid(odds).clamp_min_(LEAST_LOG_PROBABILITY)
-    off = functional.logsigmoid(-odds).clamp_min_(LEAST_LOG_PROBABILITY)
-    none = functional.softplus(logits).clamp_max_(-LEAST_LOG_PROBABILITY).sum(1, keepdim=True)
-    return samples.sum_over_ones(on - off) - none
+    return sums[:-1].mul_(length / sums[-1]).clamp_max_(last)

@@ -28,7 +28,12 @@ class Method(ABC):
     """
 
     predictor: nn.Module
-    """Rows (batch, features) -> logits (batch, labels): all that survives training."""
+    """Rows (batch, features) -> logits (batch, labels): all that survives training.
+
+    Before the last stage it may be another network: the one that stage trains.
+    """
+    stages: int = 1
+    """Stages are trained one after the other, each until its validation score stalls."""
 
     @abstractmethod
     def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -36,6 +41,9 @@ class Method(ABC):
 
     def end_epoch(self, validation_score: float) -> None:  # noqa: B027 - most need nothing
         """Adapt to the validation score of the epoch that ended (higher is better)."""
+
+    def enter_stage(self, stage: int) -> None:  # noqa: B027 - most have a single one
+        """Make ready for stage 1, 2, ...: the best weights of the stage before are loaded."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state of every part that has one."""

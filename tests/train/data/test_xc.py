@@ -145,7 +145,7 @@ def test_svmlight_never_guesses_where_numbers_start(tmp_path):
     ):
         read_svmlight(zero, zero_based=False)
     one = write(tmp_path, "3 1:1\n7,3 2:1\n", "one.svm")
-    with pytest.raises(DataError, match="say zero_based=False"):
+    with pytest.raises(DataError, match="give --zero-based False"):
         read_svmlight(one)
     assert read_svmlight(one, zero_based=False).inputs.toarray().tolist() == [[1, 0], [0, 1]]
     assert read_svmlight(one, zero_based=True).n_features == 3
