@@ -12,7 +12,7 @@ from train.errors import EXIT_OK, UserError, run_command
 
 EXAMPLE = """\
 example:
-  python -m serve runs/demo/bce-0/model.bundle --port 8000
+  python -m serve runs/demo/seal-0/model.bundle --port 8000
 """
 OWN_PACKAGES = ("serve", "export", "train")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -90,7 +89,7 @@ def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, Traini
     """Parse flags over the data set's preset over the defaults of the method."""
     module = methods.load(method_name)
     options, config = _parse(method_name, module, argv, module.Config())
-    preset = find_preset(options.preset, Path(options.dataset).stem.lower(), method_name)
+    preset = find_preset(options.preset, options.dataset, method_name)
     if preset is not None:
         options, config = _parse(method_name, module, argv, read_preset(preset, module.Config))
     return options, config

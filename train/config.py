@@ -69,7 +69,9 @@ def find_preset(preset: str, dataset: str, method: str) -> Path | None:
         if not path.is_file():
             raise ConfigError(f"--preset {preset} is no file: give a .toml file, `auto` or `none`")
         return path
-    path = PRESETS / dataset / f"{method}.toml"
+    # As the registry reads names: capitals do not matter, and a hyphen counts as an underscore.
+    folder = Path(dataset).stem.lower().replace("-", "_")
+    path = PRESETS / folder / f"{method}.toml"
     return path if path.is_file() else None
 
 

@@ -78,9 +78,12 @@ def make_problem(
     """Scale the inputs by what the training rows say and put the three parts on the device."""
     inputs = feature_matrix(data)
     for part in ("train", "validation", "test"):
-        if len(getattr(split, part)) == 0:
+        rows = getattr(split, part)
+        missing = "rows" if len(rows) == 0 else "labels" if data.targets[rows].nnz == 0 else None
+        if missing:
             raise DataError(
-                f"{data.name} has no {part} rows under --split {split.rule}: give more rows"
+                f"{data.name} has no {missing} in its {part} part under --split {split.rule}: "
+                "give more rows, or another --split"
             )
     fitted = _fit_scaling(inputs, split.train, scaling)
 

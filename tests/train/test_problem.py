@@ -17,7 +17,7 @@ SPLIT = Split(train=ROWS[:6], validation=ROWS[6:9], test=ROWS[9:], rule="by hand
 
 
 def data(inputs):
-    targets = sparse.csr_array(np.eye(12, 3, dtype=np.uint8))
+    targets = sparse.csr_array(np.tile(np.eye(3, dtype=np.uint8), (4, 1)))
     return MultiLabelData(name="some", inputs=inputs, targets=targets, labels=("a", "b", "c"))
 
 
@@ -62,8 +62,17 @@ def test_text_is_refused():
 
 def test_an_empty_part_is_refused():
     split = dataclasses.replace(SPLIT, validation=ROWS[:0])
-    with pytest.raises(DataError, match="no validation rows"):
+    with pytest.raises(DataError, match="no rows in its validation part"):
         make_problem(data(real_values()), split, CPU)
+
+
+def test_a_part_without_any_label_is_refused():
+    some = data(real_values())
+    targets = some.targets.toarray()
+    targets[9:] = 0
+    unlabelled = dataclasses.replace(some, targets=sparse.csr_array(targets))
+    with pytest.raises(DataError, match="no labels in its test part"):
+        make_problem(unlabelled, SPLIT, CPU)
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "cuda"])

@@ -140,7 +140,7 @@ def _check_separator(table: Table, column: str) -> None:
     if used and used[0] != SEPARATORS[0]:
         raise DataError(
             f"{table.path}: column {column!r} holds {used[0]!r} and no '|': say "
-            f"label_separator={used[0]!r}, or label_separator='|' if it is part of the labels"
+            f"--label-separator {used[0]!r}, or --label-separator '|' if it is part of the labels"
         )
 
 

@@ -1,6 +1,6 @@
 """SEAL: an energy network learns to score label sets and teaches a plain task-net.
 
-Lee, Patra, Rozonoyer, Wick, McCallum: "Structured Energy Network As a Loss", NeurIPS 2022.
+Lee, Patel, Goyal, Zhao, Xu, McCallum: "Structured Energy Network As a Loss", NeurIPS 2022.
 Here: SEAL-dynamic with the NCE ranking loss. For each batch, n_F times: the loss-net takes n_E
 steps towards ranking the true label set above K sets drawn from the task-net; then the task-net
 takes one step towards cross-entropy plus the energy of its own probabilities.

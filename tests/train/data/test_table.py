@@ -75,7 +75,7 @@ def test_labels_as_one_string_and_other_column_names(tmp_path):
     data = read_table(path, labels="tags", text="body", label_separator=";")
     assert data.labels == ("a", "b", "c d")
     assert data.targets.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 1, 1]]
-    with pytest.raises(DataError, match="say label_separator=';'"):
+    with pytest.raises(DataError, match="say --label-separator ';'"):
         read_table(path, labels="tags", text="body")
     whole = read_table(path, labels="tags", text="body", label_separator="|")
     assert whole.labels == ("a;b", "b ; c d")
