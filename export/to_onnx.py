@@ -11,6 +11,10 @@ from typing import Any
 import onnx
 import torch
 from torch import Tensor, nn
+from torch._decomp import core_aten_decompositions
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from train.nets.inference import GradientInference
 
 OPSET = 20
 
@@ -37,6 +41,7 @@ class ServedModel(nn.Module):
 
 def export_predictor(predictor: nn.Module, width: int, n_labels: int) -> bytes:
     """Write the graph of a predictor: any number of rows, any k up to the number of labels."""
+    predictor = _without_autograd(predictor, width)
     example = (torch.zeros(2, width), torch.tensor(min(2, n_labels)))
     with _quiet():
         program = torch.onnx.export(
@@ -54,6 +59,23 @@ def export_predictor(predictor: nn.Module, width: int, n_labels: int) -> bytes:
     model = program.model_proto
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
+
+
+def _without_autograd(predictor: nn.Module, width: int) -> nn.Module:
+    """Replace inference by gradients, which the exporter cannot follow, by what it computes.
+
+    Tracing turns every gradient into ordinary operations. "symbolic" keeps the number of rows
+    open; with real numbers it would be frozen to that of the example, without a word.
+    """
+    if not any(isinstance(part, GradientInference) for part in predictor.modules()):
+        return predictor
+    trace = make_fx(
+        predictor.requires_grad_(False),
+        decomposition_table=core_aten_decompositions(),
+        tracing_mode="symbolic",
+        _allow_non_fake_inputs=True,
+    )
+    return trace(torch.zeros(2, width))
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,7 @@ from train import methods
 from train.config import config_from
 from train.errors import CheckpointError, ConfigError
 from train.problem import Shape
-
-SCHEMA_VERSION = 1
+from train.storage import SCHEMA_VERSION, load, save
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,37 +91,3 @@ def load_checkpoint(path: Path) -> Checkpoint:
             f"{path} is not a model.pt of this program: it lacks {', '.join(sorted(missing))}"
         )
     return Checkpoint(**{field.name: values[field.name] for field in fields(Checkpoint)})
-
-
-def save(values: dict[str, Any], path: Path) -> None:
-    """Write tensors and plain values beside `path`, then rename: never a half-written file."""
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(values, file)
-        Path(scratch).chmod(0o644)
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
-
-
-def load(path: Path) -> dict[str, Any]:
-    """Read tensors and plain values; never runs code from the file."""
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path} does not exist: `python -m train METHOD --dataset NAME` writes a model.pt"
-        )
-    try:
-        values = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251
-    except Exception as error:
-        raise CheckpointError(
-            f"{path} is not a model.pt, or it is damaged: train it again"
-        ) from error
-    schema = values.get("schema") if isinstance(values, dict) else None
-    if not isinstance(values, dict) or schema != SCHEMA_VERSION:
-        raise CheckpointError(
-            f"{path} has checkpoint schema {schema}, this version reads {SCHEMA_VERSION}: "
-            "train the model again"
-        )
-    return values

@@ -91,7 +91,8 @@ def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, Traini
     options, config = _parse(method_name, module, argv, module.Config())
     preset = find_preset(options.preset, options.dataset, method_name)
     if preset is not None:
-        options, config = _parse(method_name, module, argv, read_preset(preset, module.Config))
+        defaults = read_preset(preset, module.Config, variant=config.variant, name=options.preset)
+        options, config = _parse(method_name, module, argv, defaults)
     return options, config
 
 

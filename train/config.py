@@ -35,6 +35,11 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_positive(self, "epochs", "patience", "batch_size")
 
+    @property
+    def variant(self) -> str:
+        """Which table of a preset is meant, where a method comes in several kinds."""
+        return ""
+
 
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
 
@@ -61,26 +66,40 @@ def flag(field: str) -> str:
 
 
 def find_preset(preset: str, dataset: str, method: str) -> Path | None:
-    """The preset file to use: `auto` is the data set's own where there is one, `none` is none."""
+    """The preset file to use: `auto` is the data set's own where there is one, `none` is none.
+
+    `released` is the data set's own file too: the part with the settings of the authors' program.
+    """
     if preset == "none":
         return None
-    if preset != "auto":
-        path = Path(preset)
-        if not path.is_file():
-            raise ConfigError(f"--preset {preset} is no file: give a .toml file, `auto` or `none`")
-        return path
+    if preset not in ("auto", "released"):
+        if not Path(preset).is_file():
+            raise ConfigError(
+                f"--preset {preset} is no file: give a .toml file, auto, released or none"
+            )
+        return Path(preset)
     # As the registry reads names: capitals do not matter, and a hyphen counts as an underscore.
     folder = Path(dataset).stem.lower().replace("-", "_")
     path = PRESETS / folder / f"{method}.toml"
     return path if path.is_file() else None
 
 
-def read_preset(path: Path, config_class: type[ConfigT]) -> ConfigT:
-    """Build a config from a TOML preset; an unknown key or a wrong type is an error."""
+def read_preset(
+    path: Path, config_class: type[ConfigT], *, variant: str = "", name: str = "auto"
+) -> ConfigT:
+    """Build a config from a TOML preset; an unknown key or a wrong type is an error.
+
+    Keys at the top are for every variant of the method, those in a table such as `[nce]` for that
+    one; `[released.nce]` holds the settings of the authors' program where they differ.
+    """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"preset {path} cannot be read: {error}") from error
+    values = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    values |= content.get(variant, {})
+    if name == "released":
+        values |= content.get("released", {}).get(variant, {})
     return config_from(values, config_class, source=f"preset {path}")
 
 

@@ -45,7 +45,7 @@ SHOWN_RANKING_METRICS = {
 class TrainingDisplay:
     """A progress bar with time left, losses and best score; plain lines where there is no terminal.
 
-    The time left is that of all epochs: early stopping can only shorten it.
+    The time left is that of all epochs of the stage: early stopping can only shorten it.
     """
 
     def __init__(self, console: Console, *, epochs: int, enabled: bool) -> None:
@@ -88,8 +88,8 @@ class TrainingDisplay:
         self.last_refresh = now
         self.progress.update(
             self.task,
-            description=f"epoch {position.epoch + 1}/{self.epochs}",
-            completed=position.epoch * n_steps + position.step,
+            description=self._epoch(position, position.epoch + 1),
+            completed=(position.epoch - position.stage_start) * n_steps + position.step,
             total=self.epochs * n_steps,
             note=self._note({name: float(value) for name, value in losses.items()}, position),
         )
@@ -102,7 +102,12 @@ class TrainingDisplay:
         self.last_line = now
         latest = {k: v for k, v in position.history[-1].items() if k != "epoch"}
         note = self._note(latest, position)
-        self.console.print(f"epoch {position.epoch}/{self.epochs}  {note}", highlight=False)
+        epoch = self._epoch(position, position.epoch)
+        self.console.print(f"{epoch}  {note}", highlight=False)
+
+    def _epoch(self, position: Position, epoch: int) -> str:
+        stage = f"stage {position.stage + 1}, " if position.stage else ""
+        return f"{stage}epoch {epoch - position.stage_start}/{self.epochs}"
 
     def _note(self, values: dict[str, float], position: Position) -> str:
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train import checkpoint as checkpoints
-from train import methods
+from train import methods, storage
 from train.checkpoint import Checkpoint, save_checkpoint
 from train.config import TrainingConfig, config_values, flag
 from train.data import (
@@ -149,8 +148,8 @@ class _Saving:
 
 def _save_state(prepared: Prepared, method: Method, position: Position) -> None:
     state = training_state(method, position)
-    checkpoints.save(
-        {"schema": checkpoints.SCHEMA_VERSION, "identity": _identity(prepared), **state},
+    storage.save(
+        {"schema": storage.SCHEMA_VERSION, "identity": _identity(prepared), **state},
         prepared.run.resume,
     )
     write_history(prepared.run, position.history)
@@ -175,7 +174,7 @@ def _identity(prepared: Prepared) -> dict[str, Any]:
 
 
 def _resumed(prepared: Prepared, method: Method) -> Position:
-    state = checkpoints.load(prepared.run.resume)
+    state = storage.load(prepared.run.resume)
     for name, value in _identity(prepared).items():
         before = state["identity"].get(name)
         if before != value:
@@ -217,9 +216,7 @@ def _interruptions() -> Iterator[_Flag]:
             signal.signal(number, handler)
 
 
-def _finish(
-    prepared: Prepared, method: Method, position: Position, *, finished: bool
-) -> Judgement:
+def _finish(prepared: Prepared, method: Method, position: Position, *, finished: bool) -> Judgement:
     """Take the best epoch's weights, judge them, and write `model.pt` and `metrics.json`."""
     problem = prepared.problem
     weights = position.best_weights

@@ -37,3 +37,8 @@ def small_problem(*, is_sparse: bool = False) -> Problem:
 @pytest.fixture(params=[False, True], ids=["dense", "sparse"])
 def problem(request: pytest.FixtureRequest) -> Problem:
     return small_problem(is_sparse=request.param)
+
+
+@pytest.fixture
+def dense_problem() -> Problem:
+    return small_problem()

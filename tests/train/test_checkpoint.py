@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from train import checkpoint as checkpoints
+from train import storage
 from train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from train.errors import CheckpointError
 from train.methods import ce
@@ -88,7 +88,7 @@ def test_an_unknown_schema_is_refused_by_its_number(tmp_path, values):
 def test_a_checkpoint_that_lacks_something_is_told_what(checkpoint, tmp_path):
     values = dict(vars(checkpoint))
     del values["labels"]
-    checkpoints.save(values, tmp_path / "model.pt")
+    storage.save(values, tmp_path / "model.pt")
     with pytest.raises(CheckpointError, match="lacks labels"):
         load_checkpoint(tmp_path / "model.pt")
 

@@ -1,14 +1,15 @@
 """SEAL: an energy network learns to score label sets and teaches a plain task-net.
 
 Lee, Patel, Goyal, Zhao, Xu, McCallum: "Structured Energy Network As a Loss", NeurIPS 2022.
-Here: SEAL-dynamic with the NCE ranking loss. For each batch, n_F times: the loss-net takes n_E
-steps towards ranking the true label set above K sets drawn from the task-net; then the task-net
-takes one step towards cross-entropy plus the energy of its own probabilities.
+Dynamic: for each batch, n_F times: the loss-net takes n_E steps towards telling the true label set
+from what the task-net makes of the row; then the task-net takes one step towards cross-entropy plus
+the energy of its own probabilities. Static: an energy network is trained first (SPEN, DVN or NCE),
+frozen, and only teaches. The loss-net is thrown away after training.
 
     symbol       here
     F, phi       task-net (`predictor`), lr
     E, theta     loss-net (`loss_net`), loss_lr
-    lambda_1     energy_weight
+    lambda_1     energy_weight (margin: w)
     n_E, n_F     loss_steps, task_steps
     K            samples
     g            global_units
@@ -20,35 +21,60 @@ bias of the global term follow the authors' program where paper and program diff
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from train.config import TrainingConfig, require_fraction, require_positive
+from train.energy_learning import (
+    Dvn,
+    EnergyConfig,
+    EnergyLearner,
+    Nce,
+    NceConfig,
+    PretrainedConfig,
+    Spen,
+)
+from train.errors import ConfigError
 from train.losses import (
     bernoulli_samples,
     binary_cross_entropy,
+    inference_net_margin,
+    inference_net_objective,
     log_noise_probability,
+    manhattan_cost,
     nce_ranking,
+    ranking,
+    regression,
+    relaxed_f1,
+    relaxed_samples,
     task_objective,
+    value_task_objective,
 )
 from train.methods import Method
 from train.nets.energy import EnergyNet
 from train.nets.mlp import TaskNet
 from train.optimizer import TaskOptimizer
 from train.problem import Problem, Shape
+from train.storage import load
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(TrainingConfig):
-    """Hyper-parameters of SEAL-dynamic with NCE ranking."""
+    """Hyper-parameters of SEAL."""
 
+    loss: Literal["nce", "ranking", "regression", "regression-s", "margin"] = "nce"
+    """What the loss-net learns from."""
+    dynamic: bool = True
+    """Train the loss-net beside the task-net; otherwise before it (nce, regression, margin)."""
     lr: float = 1e-3
     """Step size of the task-net."""
     loss_lr: float = 1e-3
     """Step size of the loss-net."""
     weight_decay: float = 1e-5
-    """Weight decay of both networks."""
+    """Weight decay of the task-net, and of the loss-net unless it is static."""
     hidden: tuple[int, ...] = (400, 400)
     """Width of each hidden layer, in both networks."""
     dropout: float = 0.2
@@ -56,20 +82,47 @@ class Config(TrainingConfig):
     global_units: int = 200
     """Hidden units of the loss-net that see the whole label set."""
     energy_weight: float = 1.0
-    """Weight of the energy beside the cross-entropy in the task-net's objective."""
+    """Weight of the energy in the task-net's objective."""
+    cross_entropy_weight: float = 1.0
+    """Weight of the cross-entropy in the task-net's objective (margin only)."""
     loss_steps: int = 3
-    """Steps of the loss-net before each step of the task-net."""
+    """Steps of the loss-net before each step of the task-net (margin: rounds on each batch)."""
     task_steps: int = 1
-    """Steps of the task-net on each batch."""
+    """Steps of the task-net on each batch (margin: before each step of the loss-net)."""
     samples: int = 20
-    """Label sets drawn from the task-net for each row."""
+    """Label sets drawn from the task-net for each row (nce, ranking, regression-s)."""
+    noise: float = 1.0
+    """Standard deviation of the noise on the logits (regression-s)."""
+    energy_run: Path | None = None
+    """Static only: model.pt of a finished spen, dvn or nce run to take the loss-net from."""
+    loss_weight_decay: float = 1e-5
+    """Static only: weight decay of the loss-net."""
+    inference_rate: float = 0.1
+    """Static only: step size of the inference that trains the loss-net."""
+    pretrain_lr: float = 2e-3
+    """Static only: step size of the cross-entropy network that margin and nce begin with."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(
-            self, "lr", "loss_lr", "global_units", "loss_steps", "task_steps", "samples"
-        )
+            self, "lr", "loss_lr", "global_units", "loss_steps", "task_steps", "samples",
+            "inference_rate", "pretrain_lr",
+        )  # fmt: skip
         require_fraction(self, "dropout")
+        if not self.dynamic and self.loss not in TEACHERS:
+            raise ConfigError(
+                f"--loss {self.loss} has no static form: use {', '.join(TEACHERS)}, or --dynamic"
+            )
+        if self.energy_run is not None and self.dynamic:
+            raise ConfigError("--energy-run is for a static loss-net: add --no-dynamic")
+
+    @property
+    def variant(self) -> str:
+        """`nce`, `static-nce`, ..."""
+        return self.loss if self.dynamic else f"static-{self.loss}"
+
+
+TEACHERS: dict[str, type[EnergyLearner]] = {"nce": Nce, "regression": Dvn, "margin": Spen}
 
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
@@ -77,18 +130,22 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
     return TaskNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
 
 
+def loss_net(config: Config, shape: Shape) -> EnergyNet:
+    """Build the untrained loss-net."""
+    return EnergyNet(
+        shape.n_features, shape.n_labels, config.hidden, config.dropout, config.global_units
+    )
+
+
 class Seal(Method):
     """A task-net, a loss-net, and an optimiser for each."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
         self.config = config
-        shape = problem.shape
-        self.predictor = predictor(config, shape).to(problem.device)
-        self.loss_net = EnergyNet(
-            shape.n_features, shape.n_labels, config.hidden, config.dropout, config.global_units
-        ).to(problem.device)
+        self.predictor = predictor(config, problem.shape).to(problem.device)
+        self.loss_net = loss_net(config, problem.shape).to(problem.device)
         self.optimizer = TaskOptimizer(
-            self.predictor.parameters(), lr=config.lr, weight_decay=config.weight_decay
+            self.task_parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
         self.loss_optimizer = torch.optim.AdamW(
             self.loss_net.parameters(),
@@ -97,39 +154,191 @@ class Seal(Method):
             fused=True,
         )
 
+    def task_parameters(self) -> list[nn.Parameter]:
+        """What the task-net's optimiser changes."""
+        return list(self.predictor.parameters())
+
     def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """All inner steps of both networks on one batch."""
         for _ in range(self.config.task_steps):
             for _ in range(self.config.loss_steps):
-                nce = self._loss_net_step(x, y)
-            cross_entropy, objective = self._task_net_step(x, y)
-        return {"objective": objective, "cross_entropy": cross_entropy, "nce": nce / len(x)}
+                loss = self.loss_net_step(x, y)
+            losses = self.task_net_step(x, y)
+        return {**losses, "loss_net": loss}
 
-    def _loss_net_step(self, x: Tensor, y: Tensor) -> Tensor:
+    def loss_net_step(self, x: Tensor, y: Tensor) -> Tensor:
+        """One step of the loss-net, on what the task-net now makes of the rows."""
         with torch.no_grad():
             logits = self.predictor(x)
-            samples = bernoulli_samples(logits.sigmoid(), self.config.samples)
-            candidates = torch.cat([y.unsqueeze(1), samples], 1)  # (batch, 1 + K, labels)
-            log_noise = log_noise_probability(logits, candidates)
-        loss = nce_ranking(self.loss_net(x, candidates), log_noise)
+        loss = self.loss_net_loss(x, y, logits)
         self.loss_optimizer.zero_grad()
         loss.backward()
         self.loss_optimizer.step()
-        return loss.detach()
+        return loss.detach() / len(x)
 
-    def _task_net_step(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def loss_net_loss(self, x: Tensor, y: Tensor, logits: Tensor) -> Tensor:
+        """Sum over rows of the chosen loss; `logits` are constants."""
+        config = self.config
+        if config.loss == "regression":
+            answer = logits.sigmoid()
+            return regression(self.loss_net(x, answer), relaxed_f1(answer, y))
+        if config.loss == "regression-s":
+            answers = relaxed_samples(logits, config.samples, deviation=config.noise)
+            return regression(self.loss_net(x, answers), relaxed_f1(answers, y))
+        samples = bernoulli_samples(logits.sigmoid(), config.samples)
+        candidates = torch.cat([y.unsqueeze(1), samples], 1)  # (batch, 1 + K, labels)
+        scores = self.loss_net(x, candidates)
+        if config.loss == "ranking":
+            return ranking(scores)
+        return nce_ranking(scores, log_noise_probability(logits, candidates))
+
+    def task_net_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """One step of the task-net towards the truth and low energy."""
         logits = self.predictor(x)
         cross_entropy = binary_cross_entropy(logits, y)
-        scores = self.loss_net(x, logits.sigmoid())
-        loss = task_objective(scores, cross_entropy, energy_weight=self.config.energy_weight)
+        is_value = self.config.loss in ("regression", "regression-s")
+        objective = value_task_objective if is_value else task_objective
+        loss = objective(
+            self.loss_net(x, logits.sigmoid()),
+            cross_entropy,
+            energy_weight=self.config.energy_weight,
+        )
         self.optimizer.step(loss)
-        return cross_entropy.detach(), loss.detach()
+        return {"objective": loss.detach(), "cross_entropy": cross_entropy.detach()}
 
     def end_epoch(self, validation_score: float) -> None:
         """Halve the task-net's rate on a plateau."""
         self.optimizer.end_epoch(validation_score)
 
 
+class SealMargin(Seal):
+    """SEAL with the margin of inference networks: a second network finds the tempting mistakes."""
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        n_labels = problem.shape.n_labels
+        # a = sigmoid(MLP([q, truth])): sees the truth, so that it can be wrong where it counts.
+        self.augmented_net = nn.Sequential(
+            nn.Linear(2 * n_labels, n_labels), nn.Softplus(), nn.Linear(n_labels, n_labels)
+        ).to(problem.device)
+        super().__init__(config, problem)
+
+    def task_parameters(self) -> list[nn.Parameter]:
+        """Both inference networks step together."""
+        return [*self.predictor.parameters(), *self.augmented_net.parameters()]
+
+    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """The nesting is the reverse of the other losses: n_E rounds of n_F task-net steps."""
+        for _ in range(self.config.loss_steps):
+            for _ in range(self.config.task_steps):
+                losses = self.task_net_step(x, y)
+            loss = self.loss_net_step(x, y)
+        return {**losses, "loss_net": loss}
+
+    def answers(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """q and a: what the task-net says, and the tempting mistake, (batch, labels) each."""
+        plain = logits.sigmoid()
+        return plain, self.augmented_net(torch.cat([plain, y], 1)).sigmoid()
+
+    def loss_net_step(self, x: Tensor, y: Tensor) -> Tensor:
+        """One step of the loss-net; this loss is a mean over rows."""
+        with torch.no_grad():
+            plain, augmented = self.answers(self.predictor(x), y)
+        scores = self.loss_net(x, torch.stack([y, augmented, plain], 1))  # (batch, 3)
+        loss = inference_net_margin(
+            *scores.unbind(1),
+            manhattan_cost(augmented, y),
+            plain_weight=self.config.energy_weight,
+        )
+        self.loss_optimizer.zero_grad()
+        loss.backward()
+        self.loss_optimizer.step()
+        return loss.detach()
+
+    def task_net_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """One step of both inference networks against the loss-net."""
+        logits = self.predictor(x)
+        plain, augmented = self.answers(logits, y)
+        scores = self.loss_net(x, torch.stack([augmented, plain], 1))  # (batch, 2)
+        cross_entropy = binary_cross_entropy(logits, y)
+        loss = inference_net_objective(
+            *scores.unbind(1),
+            manhattan_cost(augmented, y),
+            cross_entropy,
+            plain_weight=self.config.energy_weight,
+            cross_entropy_weight=self.config.cross_entropy_weight,
+        )
+        self.optimizer.step(loss)
+        return {"objective": loss.detach(), "cross_entropy": cross_entropy.detach()}
+
+
+class SealStatic(Seal):
+    """An energy network is trained as a method of its own, then frozen and used as the loss."""
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.task_net = self.predictor
+        self.teacher: EnergyLearner | None = None
+        if config.energy_run is None:
+            self.teacher = TEACHERS[config.loss](_teacher_config(config), problem)
+            self.stages = self.teacher.stages + 1
+            self.predictor = self.teacher.predictor
+        else:
+            self.loss_net.load_state_dict(_energy_weights(config.energy_run))
+
+    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """A step of the teacher before the last stage, of the task-net in it."""
+        if self.predictor is not self.task_net and self.teacher is not None:
+            return self.teacher.step(x, y)
+        for _ in range(self.config.task_steps):
+            losses = self.task_net_step(x, y)
+        return losses
+
+    def end_epoch(self, validation_score: float) -> None:
+        """Halve the rate of whatever is being trained on a plateau."""
+        if self.predictor is not self.task_net and self.teacher is not None:
+            self.teacher.end_epoch(validation_score)
+        else:
+            super().end_epoch(validation_score)
+
+    def enter_stage(self, stage: int) -> None:
+        """Go on with the teacher's next stage, or take its energy network as the loss."""
+        assert self.teacher is not None  # noqa: S101 - a finished run has one stage
+        if stage < self.teacher.stages:
+            self.teacher.enter_stage(stage)
+            self.predictor = self.teacher.predictor
+        else:
+            self.loss_net.load_state_dict(self.teacher.energy_net.state_dict())
+            self.predictor = self.task_net
+
+
+def _teacher_config(config: Config) -> EnergyConfig:
+    shared = {
+        "lr": config.loss_lr,
+        "weight_decay": config.loss_weight_decay,
+        "hidden": config.hidden,
+        "dropout": config.dropout,
+        "global_units": config.global_units,
+        "inference_rate": config.inference_rate,
+    }
+    if config.loss == "regression":
+        return EnergyConfig(**shared, inference_steps=30)
+    if config.loss == "margin":
+        return PretrainedConfig(**shared, task_lr=config.pretrain_lr)
+    return NceConfig(**shared, task_lr=config.pretrain_lr, samples=config.samples)
+
+
+def _energy_weights(path: Path) -> dict[str, Tensor]:
+    """The energy network inside the checkpoint of a spen, dvn or nce run."""
+    weights = load(path).get("weights", {})
+    prefix = "energy_net."
+    found = {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
+    if not found:
+        raise ConfigError(f"{path} holds no energy network: give the model.pt of spen, dvn or nce")
+    return found
+
+
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
-    return Seal(config, problem)
+    if not config.dynamic:
+        return SealStatic(config, problem)
+    return SealMargin(config, problem) if config.loss == "margin" else Seal(config, problem)

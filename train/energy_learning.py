@@ -1,0 +1,268 @@
+"""Energy networks asked by gradient-based inference: SPEN, DVN and NCE, as methods and as teachers.
+
+Each is a method of its own, and the first part of SEAL-static, which trains one of them, freezes
+it and lets it teach a task-net (Lee et al., NeurIPS 2022, "energy network" rows of its tables).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from train.config import TrainingConfig, require_fraction, require_positive
+from train.losses import (
+    bernoulli_samples,
+    binary_cross_entropy,
+    log_noise_probability,
+    nce_ranking,
+    regression,
+    relaxed_f1,
+    ssvm_margin,
+)
+from train.methods import Method
+from train.nets.energy import EnergyNet
+from train.nets.inference import (
+    GradientInference,
+    adversarial_energy,
+    cost_augmented_energy,
+    gradient_inference,
+    score_energy,
+    value_energy,
+)
+from train.nets.mlp import TaskNet
+from train.optimizer import TaskOptimizer
+from train.problem import Problem, Shape
+
+TRAINING_INFERENCE_STEPS = 20
+RANDOM_STARTS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyConfig(TrainingConfig):
+    """What the three energy networks have in common."""
+
+    lr: float = 1e-3
+    """Step size of the energy network."""
+    weight_decay: float = 1e-5
+    """Weight decay of the energy network."""
+    hidden: tuple[int, ...] = (400, 400)
+    """Width of each hidden layer."""
+    dropout: float = 0.2
+    """Share of hidden units dropped after each layer but the last."""
+    global_units: int = 200
+    """Hidden units that see the whole label set."""
+    inference_rate: float = 0.1
+    """Step size of the inference, which is Adam on the label set."""
+    inference_steps: int = 20
+    """Steps of the inference at prediction."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "lr", "global_units", "inference_rate", "inference_steps")
+        require_fraction(self, "dropout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainedConfig(EnergyConfig):
+    """An energy network that starts from, or samples from, a network trained by cross-entropy."""
+
+    task_lr: float = 2e-3
+    """Step size of the cross-entropy network trained first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "task_lr")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NceConfig(PretrainedConfig):
+    """NCE draws its samples from the network trained first."""
+
+    samples: int = 80
+    """Label sets drawn from the cross-entropy network for each row."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "samples")
+
+
+def energy_net(config: EnergyConfig, shape: Shape) -> EnergyNet:
+    """Build the untrained energy network."""
+    return EnergyNet(
+        shape.n_features, shape.n_labels, config.hidden, config.dropout, config.global_units
+    )
+
+
+def task_net(config: EnergyConfig, shape: Shape) -> TaskNet:
+    """Build the untrained network that is trained by cross-entropy first."""
+    return TaskNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
+
+
+def spen_predictor(config: PretrainedConfig, shape: Shape) -> GradientInference:
+    """Inference on -s, from the probabilities of the cross-entropy network."""
+    return GradientInference(
+        energy_net(config, shape),
+        task_net(config, shape),
+        steps=config.inference_steps,
+        step_size=config.inference_rate,
+        energy=score_energy,
+    )
+
+
+def dvn_predictor(config: EnergyConfig, shape: Shape) -> GradientInference:
+    """Inference on -sigmoid(s), from the empty label set."""
+    return GradientInference(
+        energy_net(config, shape),
+        torch.zeros(1, shape.n_labels),
+        steps=config.inference_steps,
+        step_size=config.inference_rate,
+        energy=value_energy,
+    )
+
+
+def nce_predictor(config: NceConfig, shape: Shape) -> GradientInference:
+    """Inference on -s, from a few random points."""
+    return GradientInference(
+        energy_net(config, shape),
+        torch.rand(RANDOM_STARTS, shape.n_labels),
+        steps=config.inference_steps,
+        step_size=config.inference_rate,
+        energy=score_energy,
+    )
+
+
+class EnergyLearner(Method):
+    """An energy network, the inference that asks it, and an optimiser."""
+
+    def __init__(
+        self, config: EnergyConfig, problem: Problem, inference: GradientInference
+    ) -> None:
+        self.config = config
+        self.predictor = self.inference = inference.to(problem.device)
+        self.energy_net = inference.energy_net
+        self.optimizer = TaskOptimizer(
+            self.energy_net.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        )
+
+    def end_epoch(self, validation_score: float) -> None:
+        """Halve the rate on a plateau."""
+        self.optimizer.end_epoch(validation_score)
+
+
+class PretrainedLearner(EnergyLearner):
+    """Stage 0 trains a network by cross-entropy; in stage 1 it is frozen and helps the energy."""
+
+    stages = 2
+
+    def __init__(
+        self,
+        config: PretrainedConfig,
+        problem: Problem,
+        inference: GradientInference,
+        task: TaskNet,
+    ) -> None:
+        super().__init__(config, problem, inference)
+        self.task_net = task.to(problem.device)
+        self.task_optimizer = TaskOptimizer(
+            self.task_net.parameters(), lr=config.task_lr, weight_decay=1e-5
+        )
+        self.predictor = self.task_net
+
+    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """One step of the network whose stage it is."""
+        if self.predictor is self.inference:
+            return self.energy_step(x, y)
+        loss = binary_cross_entropy(self.task_net(x), y)
+        self.task_optimizer.step(loss)
+        return {"cross_entropy": loss.detach()}
+
+    def energy_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """One step of the energy network."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def frozen_logits(self, x: Tensor) -> Tensor:
+        """What the network of stage 0 says, without dropout."""
+        return self.task_net.eval()(x)
+
+    def end_epoch(self, validation_score: float) -> None:
+        """Halve the rate of the stage's network on a plateau."""
+        trained = self.optimizer if self.predictor is self.inference else self.task_optimizer
+        trained.end_epoch(validation_score)
+
+    def enter_stage(self, stage: int) -> None:
+        """Freeze the network of stage 0."""
+        self.predictor = self.inference
+
+
+class Spen(PretrainedLearner):
+    """Structured hinge against what cost-augmented inference finds (Belanger & McCallum, 2016)."""
+
+    def __init__(self, config: PretrainedConfig, problem: Problem) -> None:
+        inference = spen_predictor(config, problem.shape)
+        super().__init__(config, problem, inference, inference.start)
+
+    def energy_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Raise the score of the truth above that of the most tempting mistake."""
+        start = self.frozen_logits(x).sigmoid().unsqueeze(1)
+        tempting = gradient_inference(
+            cost_augmented_energy(self.energy_net, x, y, lambda a, b: 1 - relaxed_f1(a, b)),
+            start,
+            steps=TRAINING_INFERENCE_STEPS,
+            step_size=self.config.inference_rate,
+        )
+        scores = self.energy_net(x, torch.stack([y, tempting], 1))  # (batch, 2)
+        loss = ssvm_margin(scores[:, 0], scores[:, 1], 1 - relaxed_f1(tempting, y))
+        self.optimizer.step(loss)
+        return {"margin": loss.detach()}
+
+
+class Dvn(EnergyLearner):
+    """The score is the logit of a label set's F1 (Gygli et al., "Deep Value Networks", 2017)."""
+
+    def __init__(self, config: EnergyConfig, problem: Problem) -> None:
+        super().__init__(config, problem, dvn_predictor(config, problem.shape))
+
+    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Learn the value of what inference finds, of what it is most wrong about, of the truth."""
+        start = torch.zeros_like(y).unsqueeze(1)
+        energies = (
+            value_energy(self.energy_net, x),
+            adversarial_energy(self.energy_net, x, y, relaxed_f1),
+        )
+        found = [
+            gradient_inference(
+                energy,
+                start,
+                steps=TRAINING_INFERENCE_STEPS,
+                step_size=self.config.inference_rate,
+            )
+            for energy in energies
+        ]
+        candidates = torch.stack([*found, y], 1)  # (batch, 3, labels)
+        loss = regression(self.energy_net(x, candidates), relaxed_f1(candidates, y))
+        self.optimizer.step(loss)
+        return {"regression": loss.detach() / len(x)}
+
+
+class Nce(PretrainedLearner):
+    """Noise-contrastive ranking against samples of a frozen cross-entropy network."""
+
+    config: NceConfig
+
+    def __init__(self, config: NceConfig, problem: Problem) -> None:
+        inference = nce_predictor(config, problem.shape)
+        super().__init__(config, problem, inference, task_net(config, problem.shape))
+
+    def energy_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Rank the truth above K samples."""
+        logits = self.frozen_logits(x)
+        samples = bernoulli_samples(logits.sigmoid(), self.config.samples)
+        candidates = torch.cat([y.unsqueeze(1), samples], 1)
+        loss = nce_ranking(
+            self.energy_net(x, candidates), log_noise_probability(logits, candidates)
+        )
+        self.optimizer.step(loss)
+        return {"nce": loss.detach() / len(x)}
