@@ -71,7 +71,7 @@ def _without_autograd(predictor: nn.Module, width: int) -> nn.Module:
         return predictor
     trace = make_fx(
         predictor.requires_grad_(False),
-        decomposition_table=core_aten_decompositions(),
+        decomposition_table=dict(core_aten_decompositions().items()),
         tracing_mode="symbolic",
         _allow_non_fake_inputs=True,
     )

@@ -11,6 +11,7 @@ from serve.settings import Settings
 from train.errors import EXIT_OK, UserError, run_command
 
 EXAMPLE = """\
+`python -m serve bench BUNDLE...` compares the speed of bundles instead.
 example:
   python -m serve runs/demo/seal-0/model.bundle --port 8000
 """
@@ -23,15 +24,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(argv: Sequence[str]) -> int:
-    settings = _parse(argv)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        from serve.server import serve  # noqa: PLC0415 - needs the extra, which may be missing
+        # These need the extra, which may be missing.
+        from serve.bench import bench_command  # noqa: PLC0415
+        from serve.server import serve  # noqa: PLC0415
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         if name in OWN_PACKAGES:
             raise
         raise UserError(f'serving needs {name}: pip install "labelwright[serve]"') from error
+    if argv and argv[0] == "bench":
+        return bench_command(argv[1:])
+    settings = _parse(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     serve(settings, lambda line: print(line, flush=True))
     return EXIT_OK
 

@@ -29,7 +29,7 @@ class Scored:
     """What a model says about some rows."""
 
     top_scores: NDArray[np.float32]
-    """(rows, k), falling; of equal scores the label with the smaller column comes first."""
+    """(rows, k), falling."""
     top_labels: NDArray[np.int64]
     """(rows, k), columns of `top_scores`."""
     scores: NDArray[np.float32] | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from train.config import TrainingConfig, require_fraction, require_positive
 from train.losses import (
@@ -161,7 +161,7 @@ class PretrainedLearner(EnergyLearner):
         config: PretrainedConfig,
         problem: Problem,
         inference: GradientInference,
-        task: TaskNet,
+        task: nn.Module,
     ) -> None:
         super().__init__(config, problem, inference)
         self.task_net = task.to(problem.device)
@@ -185,7 +185,8 @@ class PretrainedLearner(EnergyLearner):
     @torch.no_grad()
     def frozen_logits(self, x: Tensor) -> Tensor:
         """What the network of stage 0 says, without dropout."""
-        return self.task_net.eval()(x)
+        logits: Tensor = self.task_net.eval()(x)
+        return logits
 
     def end_epoch(self, validation_score: float) -> None:
         """Halve the rate of the stage's network on a plateau."""

@@ -45,7 +45,7 @@ class RunOptions(DataOptions):
     """A training run."""
 
     preset: str = "auto"
-    """Hyper-parameters: `auto` (the data set's own, if any), `released`, `none`, or a .toml file."""
+    """Hyper-parameters: `auto` (the data set's own if any), `released`, `none`, or a .toml file."""
     seed: int = 0
     """Of initialisation, batches, dropout and sampling."""
     device: str = "auto"

@@ -75,6 +75,7 @@ def label_count(arff: ArffFile) -> int | None:
 
 
 def xml_labels(path: Path) -> list[str]:
+    """The label names of a Mulan .xml file, in its order."""
     try:
         # expat refuses entity bombs since 2.4, and external entities are never fetched.
         root = ET.fromstring(read_bytes(path))  # noqa: S314

@@ -61,6 +61,7 @@ def _read_any_arff(path: Path, options: dict[str, Any]) -> MultiLabelData:
 
 
 def xml_beside(path: Path) -> Path | None:
+    """The .xml file of label names that belongs to an ARFF file, if there is one."""
     stem = bare_stem(path)
     shorter = [stem.removesuffix(part) for part in _MULAN_PARTS]
     candidates = [path.with_name(f"{name}.xml") for name in dict.fromkeys([stem, *shorter])]

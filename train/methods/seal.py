@@ -20,9 +20,10 @@ bias of the global term follow the authors' program where paper and program diff
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -122,7 +123,7 @@ class Config(TrainingConfig):
         return self.loss if self.dynamic else f"static-{self.loss}"
 
 
-TEACHERS: dict[str, type[EnergyLearner]] = {"nce": Nce, "regression": Dvn, "margin": Spen}
+TEACHERS: dict[str, Callable[[Any, Problem], EnergyLearner]] = {"nce": Nce, "regression": Dvn, "margin": Spen}
 
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
@@ -235,7 +236,7 @@ class SealMargin(Seal):
         return {**losses, "loss_net": loss}
 
     def answers(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """q and a: what the task-net says, and the tempting mistake, (batch, labels) each."""
+        """What the task-net says, q, and the tempting mistake, a: (batch, labels) each."""
         plain = logits.sigmoid()
         return plain, self.augmented_net(torch.cat([plain, y], 1)).sigmoid()
 
@@ -245,7 +246,9 @@ class SealMargin(Seal):
             plain, augmented = self.answers(self.predictor(x), y)
         scores = self.loss_net(x, torch.stack([y, augmented, plain], 1))  # (batch, 3)
         loss = inference_net_margin(
-            *scores.unbind(1),
+            scores[:, 0],
+            scores[:, 1],
+            scores[:, 2],
             manhattan_cost(augmented, y),
             plain_weight=self.config.energy_weight,
         )
@@ -261,7 +264,8 @@ class SealMargin(Seal):
         scores = self.loss_net(x, torch.stack([augmented, plain], 1))  # (batch, 2)
         cross_entropy = binary_cross_entropy(logits, y)
         loss = inference_net_objective(
-            *scores.unbind(1),
+            scores[:, 0],
+            scores[:, 1],
             manhattan_cost(augmented, y),
             cross_entropy,
             plain_weight=self.config.energy_weight,
@@ -283,7 +287,7 @@ class SealStatic(Seal):
             self.stages = self.teacher.stages + 1
             self.predictor = self.teacher.predictor
         else:
-            self.loss_net.load_state_dict(_energy_weights(config.energy_run))
+            _take_weights(self.loss_net, config.energy_run)
 
     def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """A step of the teacher before the last stage, of the task-net in it."""
@@ -312,7 +316,7 @@ class SealStatic(Seal):
 
 
 def _teacher_config(config: Config) -> EnergyConfig:
-    shared = {
+    shared: dict[str, Any] = {
         "lr": config.loss_lr,
         "weight_decay": config.loss_weight_decay,
         "hidden": config.hidden,
@@ -327,14 +331,20 @@ def _teacher_config(config: Config) -> EnergyConfig:
     return NceConfig(**shared, task_lr=config.pretrain_lr, samples=config.samples)
 
 
-def _energy_weights(path: Path) -> dict[str, Tensor]:
-    """The energy network inside the checkpoint of a spen, dvn or nce run."""
+def _take_weights(net: EnergyNet, path: Path) -> None:
+    """Fill the loss-net from the checkpoint of a spen, dvn or nce run."""
     weights = load(path).get("weights", {})
     prefix = "energy_net."
     found = {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
     if not found:
         raise ConfigError(f"{path} holds no energy network: give the model.pt of spen, dvn or nce")
-    return found
+    try:
+        net.load_state_dict(found)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the energy network in {path} has other sizes: use its data set, --hidden and "
+            "--global-units"
+        ) from error
 
 
 def build(config: Config, problem: Problem) -> Method:

@@ -1,0 +1,156 @@
+"""`python -m serve bench BUNDLE...`: how fast each bundle answers, side by side in one run.
+
+The twin of the inference table in the SEAL paper: an energy network that must be asked by gradient
+descent beside a task-net that answers in one pass. HTTP is left out: this is the model alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from export.bundle import load_bundle
+from serve.predictor import OnnxPredictor
+from train.errors import EXIT_OK, ConfigError
+
+TOP_K = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """Measure the inference speed of bundles, interleaved, as a table of ratios."""
+
+    bundles: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="BUNDLE [BUNDLE ...]")
+    ]
+    """Folders that `python -m export` wrote."""
+    rows: int = 2000
+    """Rows that each bundle scores in a round; the bundle's own test rows, repeated."""
+    batch: int = 32
+    """Rows in one call."""
+    rounds: int = 5
+    """Rounds over all bundles; the table shows medians."""
+    threads: int = 1
+    """Threads inside one call."""
+    plot: Path | None = None
+    """Picture to write, .png or .svg."""
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "batch", "rounds", "threads"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        if not self.bundles:
+            raise ConfigError("expected at least one bundle: python -m serve bench model.bundle")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Median speed of one bundle."""
+
+    name: str
+    method: str
+    seconds: float
+    rows_per_second: float
+
+
+def bench_command(argv: Sequence[str]) -> int:
+    """Parse the flags, measure, print the table, write the plot."""
+    try:
+        options = tyro.cli(BenchOptions, prog="python -m serve bench", args=list(argv))
+    except SystemExit as stop:
+        if stop.code == EXIT_OK:  # after --help
+            print("example: python -m serve bench runs/demo/*/model.bundle")
+        raise
+    speeds = measure(options)
+    Console().print(speed_table(speeds, options))
+    if options.plot is not None:
+        write_plot(speeds, options.plot)
+        print(f"saved {options.plot}")
+    return EXIT_OK
+
+
+def measure(options: BenchOptions) -> list[Speed]:
+    """Score the same number of rows with every bundle, round after round; slowest first."""
+    predictors = [
+        OnnxPredictor(load_bundle(path), threads=options.threads, max_batch_rows=options.batch)
+        for path in options.bundles
+    ]
+    seconds: list[list[float]] = [[] for _ in predictors]
+    for _ in track(range(options.rounds), "measuring", transient=True):
+        for predictor, times in zip(predictors, seconds, strict=True):
+            times.append(_seconds(predictor, options.rows, options.batch))
+    speeds = [
+        Speed(
+            name=predictor.manifest.name,
+            method=predictor.manifest.method,
+            seconds=statistics.median(times),
+            rows_per_second=options.rows / statistics.median(times),
+        )
+        for predictor, times in zip(predictors, seconds, strict=True)
+    ]
+    return sorted(speeds, key=lambda speed: speed.seconds, reverse=True)
+
+
+def _seconds(predictor: OnnxPredictor, rows: int, batch: int) -> float:
+    k = min(TOP_K, predictor.manifest.label_count)
+    batches = _batches(predictor.bundle.probe_features, rows, batch)
+    started = time.perf_counter()
+    for features in batches:
+        predictor.run(features, k)
+    return time.perf_counter() - started
+
+
+def _batches(probe: NDArray[np.float32], rows: int, batch: int) -> list[NDArray[np.float32]]:
+    repeated = np.resize(probe, (rows, probe.shape[1]))
+    return [repeated[start : start + batch] for start in range(0, rows, batch)]
+
+
+def speed_table(speeds: Sequence[Speed], options: BenchOptions) -> Table:
+    """Slowest first; the ratio says how many times faster than the slowest."""
+    table = Table(
+        title=f"{options.rows} rows in batches of {options.batch}, {options.threads} thread(s)",
+        title_justify="left",
+    )
+    table.add_column("model")
+    table.add_column("method")
+    for column in ("seconds", "rows/s", "ratio"):
+        table.add_column(column, justify="right")
+    for speed in speeds:
+        table.add_row(
+            speed.name,
+            speed.method,
+            f"{speed.seconds:.4f}",
+            f"{speed.rows_per_second:,.0f}",
+            f"{speeds[0].seconds / speed.seconds:.2f}",
+        )
+    return table
+
+
+def write_plot(speeds: Sequence[Speed], path: Path) -> None:
+    """Bars of rows a second, on a logarithmic scale."""
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra that servers do not need
+    except ModuleNotFoundError as error:
+        raise ConfigError('--plot needs matplotlib: pip install "labelwright[report]"') from error
+    figure = Figure(figsize=(7, 1 + 0.4 * len(speeds)), layout="constrained")
+    axes = figure.subplots()
+    bars = axes.barh([speed.name for speed in speeds], [s.rows_per_second for s in speeds])
+    axes.bar_label(bars, [f"{s.rows_per_second:,.0f}" for s in speeds], padding=3)
+    axes.set_xscale("log")
+    axes.margins(x=0.25)
+    axes.set_xlabel("rows per second")
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot write {path} ({error}): give another .png or .svg") from error
