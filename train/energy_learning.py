@@ -6,16 +6,17 @@ it and lets it teach a task-net (Lee et al., NeurIPS 2022, "energy network" rows
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from train.config import TrainingConfig, require_fraction, require_positive
 from train.losses import (
-    bernoulli_samples,
+    LabelNoise,
     binary_cross_entropy,
-    log_noise_probability,
     nce_ranking,
     regression,
     relaxed_f1,
@@ -141,10 +142,16 @@ class EnergyLearner(Method):
     ) -> None:
         self.config = config
         self.predictor = self.inference = inference.to(problem.device)
-        self.energy_net = inference.energy_net
+        self.energy_net: Any = inference.energy_net
         self.optimizer = TaskOptimizer(
             self.energy_net.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
+
+    @torch.no_grad()
+    def scores_at(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """Scores of label sets for these rows; the weights are constants."""
+        scores: Callable[[Tensor], Tensor] = self.energy_net.at(x)
+        return scores
 
     def end_epoch(self, validation_score: float) -> None:
         """Halve the rate on a plateau."""
@@ -209,7 +216,7 @@ class Spen(PretrainedLearner):
         """Raise the score of the truth above that of the most tempting mistake."""
         start = self.frozen_logits(x).sigmoid().unsqueeze(1)
         tempting = gradient_inference(
-            cost_augmented_energy(self.energy_net, x, y, lambda a, b: 1 - relaxed_f1(a, b)),
+            cost_augmented_energy(self.scores_at(x), y, lambda a, b: 1 - relaxed_f1(a, b)),
             start,
             steps=TRAINING_INFERENCE_STEPS,
             step_size=self.config.inference_rate,
@@ -229,10 +236,8 @@ class Dvn(EnergyLearner):
     def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Learn the value of what inference finds, of what it is most wrong about, of the truth."""
         start = torch.zeros_like(y).unsqueeze(1)
-        energies = (
-            value_energy(self.energy_net, x),
-            adversarial_energy(self.energy_net, x, y, relaxed_f1),
-        )
+        scores = self.scores_at(x)
+        energies = (value_energy(scores), adversarial_energy(scores, y, relaxed_f1))
         found = [
             gradient_inference(
                 energy,
@@ -259,11 +264,8 @@ class Nce(PretrainedLearner):
 
     def energy_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Rank the truth above K samples."""
-        logits = self.frozen_logits(x)
-        samples = bernoulli_samples(logits.sigmoid(), self.config.samples)
-        candidates = torch.cat([y.unsqueeze(1), samples], 1)
-        loss = nce_ranking(
-            self.energy_net(x, candidates), log_noise_probability(logits, candidates)
-        )
+        noise = LabelNoise(self.frozen_logits(x))
+        candidates = noise.candidates(y, self.config.samples)
+        loss = nce_ranking(self.energy_net(x, candidates), noise.log_probability(candidates))
         self.optimizer.step(loss)
         return {"nce": loss.detach() / len(x)}

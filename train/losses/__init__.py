@@ -17,8 +17,11 @@ from train.losses.energy import (
     task_objective,
     value_task_objective,
 )
+from train.losses.samples import LabelNoise, SparseSamples
 
 __all__ = [
+    "LabelNoise",
+    "SparseSamples",
     "bernoulli_samples",
     "binary_cross_entropy",
     "inference_net_margin",

@@ -40,11 +40,10 @@ from train.energy_learning import (
 )
 from train.errors import ConfigError
 from train.losses import (
-    bernoulli_samples,
+    LabelNoise,
     binary_cross_entropy,
     inference_net_margin,
     inference_net_objective,
-    log_noise_probability,
     manhattan_cost,
     nce_ranking,
     ranking,
@@ -123,7 +122,11 @@ class Config(TrainingConfig):
         return self.loss if self.dynamic else f"static-{self.loss}"
 
 
-TEACHERS: dict[str, Callable[[Any, Problem], EnergyLearner]] = {"nce": Nce, "regression": Dvn, "margin": Spen}
+TEACHERS: dict[str, Callable[[Any, Problem], EnergyLearner]] = {
+    "nce": Nce,
+    "regression": Dvn,
+    "margin": Spen,
+}
 
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
@@ -186,12 +189,12 @@ class Seal(Method):
         if config.loss == "regression-s":
             answers = relaxed_samples(logits, config.samples, deviation=config.noise)
             return regression(self.loss_net(x, answers), relaxed_f1(answers, y))
-        samples = bernoulli_samples(logits.sigmoid(), config.samples)
-        candidates = torch.cat([y.unsqueeze(1), samples], 1)  # (batch, 1 + K, labels)
+        noise = LabelNoise(logits)
+        candidates = noise.candidates(y, config.samples)  # (batch, 1 + K, labels)
         scores = self.loss_net(x, candidates)
         if config.loss == "ranking":
             return ranking(scores)
-        return nce_ranking(scores, log_noise_probability(logits, candidates))
+        return nce_ranking(scores, noise.log_probability(candidates))
 
     def task_net_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """One step of the task-net towards the truth and low energy."""

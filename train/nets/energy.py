@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from train.losses.samples import SparseSamples
 from train.nets.mlp import FeatureNet
+
+# Below it a unit adds nothing, and soon its sigmoid is 0 in float32, which has no logarithm.
+LEAST_INPUT = -80.0
+
+Context: TypeAlias = Any  # what torch hands to a backward takes any attribute
 
 
 class EnergyNet(nn.Module):
@@ -29,18 +36,57 @@ class EnergyNet(nn.Module):
         super().__init__()
         self.features = FeatureNet(n_features, widths, dropout)
         self.labels = nn.Parameter(torch.empty(n_labels, widths[-1]))  # b
-        self.joint = nn.Linear(n_labels, global_units)  # M, c
+        # M, with a row a label like b: a sparse label set reads whole rows of it.
+        self.joint = nn.Parameter(torch.empty(n_labels, global_units))
+        self.joint_bias = nn.Parameter(torch.zeros(global_units))  # c
         self.joint_weight = nn.Parameter(torch.empty(global_units))  # v
         nn.init.xavier_uniform_(self.labels)
-        nn.init.kaiming_uniform_(self.joint.weight, nonlinearity="relu")
-        nn.init.zeros_(self.joint.bias)
+        # Units are fed by all labels: for a matrix held this way, torch calls that the fan-out.
+        nn.init.kaiming_uniform_(self.joint, mode="fan_out", nonlinearity="relu")
         nn.init.normal_(self.joint_weight, std=(2 / global_units) ** 0.5)
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Tensor, y: Tensor | SparseSamples) -> Tensor:
         """Score label sets `y`, (batch, labels) or (batch, K, labels), for rows x: (batch[, K])."""
+        if isinstance(y, SparseSamples):
+            return self._sparse(self.features(x), y)
+        return self.at(x)(y)
+
+    def at(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """Bind the rows: their features are computed once for all label sets asked afterwards."""
         local = functional.linear(self.features(x), self.labels)  # (batch, labels)
-        if y.dim() == 3:
-            local_score = torch.einsum("bkl,bl->bk", y, local)
-        else:
-            local_score = (y * local).sum(-1)
-        return local_score + functional.softplus(self.joint(y)) @ self.joint_weight
+        joint, bias, weight = self.joint, self.joint_bias, self.joint_weight
+
+        def score(y: Tensor) -> Tensor:
+            sets = "bkl,bl->bk" if y.dim() == 3 else "bl,bl->b"
+            units = functional.softplus(y @ joint + bias)
+            return torch.einsum(sets, y, local) + units @ weight
+
+        return score
+
+    def _sparse(self, hidden: Tensor, y: SparseSamples) -> Tensor:
+        joint = y.sum_over_labels(self.joint)
+        joint_score: Tensor = _JointScore.apply(  # type: ignore[no-untyped-call]
+            joint, self.joint_bias, self.joint_weight
+        )
+        return y.sum_of_products(hidden, self.labels) + joint_score
+
+
+class _JointScore(torch.autograd.Function):
+    """v . softplus(z + c), with value and slope from one sigmoid; takes z's memory."""
+
+    @staticmethod
+    def forward(ctx: Context, z: Tensor, c: Tensor, v: Tensor) -> Tensor:
+        units = z.detach().add_(c).clamp_min_(LEAST_INPUT)
+        slope = units.sigmoid()
+        units.sub_(slope.log())
+        ctx.save_for_backward(units, slope, v)
+        return units @ v
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        units, slope, v = ctx.saved_tensors
+        of_z = (slope * v).mul_(gradient.unsqueeze(-1))
+        of_c = of_z.flatten(0, -2).sum(0)
+        of_v = gradient.flatten() @ units.flatten(0, -2)
+        return of_z, of_c, of_v

@@ -1,7 +1,7 @@
 """Gradient-based inference: the label set that an energy network likes best, found by descent.
 
-What is minimised is a function of label sets alone; four are made here from a network that scores
-label sets, `net(x, y)` with y (batch, starts, labels) -> (batch, starts):
+What is minimised is a function of label sets alone; four are made here from the scores that an
+energy network gives label sets of some rows, `net.at(x)`:
 
     score_energy             -s                 SPEN, NCE
     value_energy             -sigmoid(s)        DVN
@@ -12,7 +12,7 @@ label sets, `net(x, y)` with y (batch, starts, labels) -> (batch, starts):
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,8 @@ from torch.nn import functional
 Energy: TypeAlias = Callable[[Tensor], Tensor]
 """Label sets (batch, starts, labels) -> what is to be low, (batch, starts)."""
 
-Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""Rows (batch, ...) and label sets (batch, starts, labels) -> scores (batch, starts)."""
+Score: TypeAlias = Callable[[Tensor], Tensor]
+"""Label sets (batch, starts, labels) of certain rows -> scores (batch, starts)."""
 
 Comparison: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Label sets (batch, starts, labels) and the truth (batch, labels) -> (batch, starts)."""
@@ -37,29 +37,29 @@ DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
 LEAST_DISTANCE = 1e-6
 
 
-def score_energy(net: Score, x: Tensor) -> Energy:
+def score_energy(score: Score) -> Energy:
     """-s(x, y): for networks trained to rank or to keep a margin."""
-    return lambda y: -net(x, y)
+    return lambda y: -score(y)
 
 
-def value_energy(net: Score, x: Tensor) -> Energy:
+def value_energy(score: Score) -> Energy:
     """-sigmoid(s(x, y)): for networks whose score is the logit of a value."""
-    return lambda y: -net(x, y).sigmoid()
+    return lambda y: -score(y).sigmoid()
 
 
-def cost_augmented_energy(net: Score, x: Tensor, truth: Tensor, cost: Comparison) -> Energy:
+def cost_augmented_energy(score: Score, truth: Tensor, cost: Comparison) -> Energy:
     """-s(x, y) - cost(y, truth): low where a label set is liked and wrong."""
-    return lambda y: -net(x, y) - cost(y, truth)
+    return lambda y: -score(y) - cost(y, truth)
 
 
-def adversarial_energy(net: Score, x: Tensor, truth: Tensor, value: Comparison) -> Energy:
+def adversarial_energy(score: Score, truth: Tensor, value: Comparison) -> Energy:
     """Minus the regression loss of s(x, y) with value(y, truth): low where the network errs most.
 
     Unlike in training, the value is no constant: the descent feels how it changes with y.
     """
 
     def energy(y: Tensor) -> Tensor:
-        scores = net(x, y)
+        scores = score(y)
         return value(y, truth) * scores - functional.softplus(scores)
 
     return energy
@@ -127,6 +127,9 @@ def _best_start(best: Tensor, lowest: Tensor) -> Tensor:
 class GradientInference(nn.Module):
     """A predictor made of an energy network: rows in, logits of the best label sets out.
 
+    energy_net: offers `at(x)`, the scores of label sets for the rows x, made of its weights as
+        they are at the call.
+
     start: where every row's descent begins, (starts, labels), such as zeros or points drawn once
         at random: it is kept with the weights, so that equal rows always get equal answers. Or a
         network rows -> logits, kept too, whose probabilities are the one start of a row.
@@ -147,7 +150,7 @@ class GradientInference(nn.Module):
         *,
         steps: int,
         step_size: float,
-        energy: Callable[[Score, Tensor], Energy] = score_energy,
+        energy: Callable[[Score], Energy] = score_energy,
         rule: Rule = "adam",
     ) -> None:
         super().__init__()
@@ -160,9 +163,10 @@ class GradientInference(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map rows (batch, features) to logits (batch, labels)."""
+        x64 = x.double()
         y = gradient_inference(
-            self.energy(_in_float64(self.energy_net), x.double()),
-            self._start(x.double()),
+            self.energy(_in_float64(_Binding(self.energy_net), x64)),
+            self._start(x64),
             steps=self.steps,
             step_size=self.step_size,
             rule=self.rule,
@@ -171,16 +175,24 @@ class GradientInference(nn.Module):
 
     def _start(self, x: Tensor) -> Tensor:
         if isinstance(self.start, nn.Module):
-            return _in_float64(self.start)(x).sigmoid().unsqueeze(1)
+            logits: Tensor = _in_float64(self.start, x)
+            return logits.sigmoid().unsqueeze(1)
         return self.start.double().expand(x.shape[0], *self.start.shape)
 
 
-def _in_float64(net: nn.Module) -> Callable[..., Tensor]:
+class _Binding(nn.Module):
+    """`at` as a call, which is what `functional_call` can make."""
+
+    def __init__(self, energy_net: nn.Module) -> None:
+        super().__init__()
+        self.energy_net: Any = energy_net
+
+    def forward(self, x: Tensor) -> Score:
+        score: Score = self.energy_net.at(x)
+        return score
+
+
+def _in_float64(net: nn.Module, x: Tensor) -> Any:  # noqa: ANN401 - whatever the network returns
     """Call a network with float64 copies of its weights, as constants; its own stay as they are."""
     weights = {name: value.detach().double() for name, value in net.state_dict().items()}
-
-    def call(*inputs: Tensor) -> Tensor:
-        output: Tensor = functional_call(net, weights, inputs)
-        return output
-
-    return call
+    return functional_call(net, weights, (x,))

@@ -74,10 +74,10 @@ def slow_energies(net, x, truth):
         return -f1(y, i) * p.log() - (1 - f1(y, i)) * (1 - p).log()
 
     return {
-        "score": score_energy(net, x),
-        "value": value_energy(net, x),
-        "cost": cost_augmented_energy(net, x, truth, lambda y, t: 1 - relaxed_f1(y, t)),
-        "adversarial": adversarial_energy(net, x, truth, relaxed_f1),
+        "score": score_energy(net.at(x)),
+        "value": value_energy(net.at(x)),
+        "cost": cost_augmented_energy(net.at(x), truth, lambda y, t: 1 - relaxed_f1(y, t)),
+        "adversarial": adversarial_energy(net.at(x), truth, relaxed_f1),
     }, {
         "score": lambda y, i: -score(y, i),
         "value": lambda y, i: -1 / (1 + torch.exp(-score(y, i))),
@@ -171,7 +171,9 @@ def test_rows_do_not_influence_each_other():
     net, x, start = energy_net(), draw(4, FEATURES), draw(4, 2, LABELS, seed=1)
 
     def run(rows):
-        return gradient_inference(score_energy(net, x[rows]), start[rows], steps=10, step_size=0.1)
+        return gradient_inference(
+            score_energy(net.at(x[rows])), start[rows], steps=10, step_size=0.1
+        )
 
     alone = torch.cat([run(slice(i, i + 1)) for i in range(4)])
     torch.testing.assert_close(run(slice(0, 4)), alone, rtol=0, atol=1e-9)
@@ -192,7 +194,7 @@ def test_cost_augmented_inference_leaves_the_truth(start):
     """A network that likes the truth a little is outbid by the cost."""
     truth = truths(3)
     energy = cost_augmented_energy(
-        lambda x, y: 1e-3 * (y * x[:, None]).sum(-1), 2 * truth - 1, truth, manhattan_cost
+        lambda y: 1e-3 * (y * (2 * truth - 1)[:, None]).sum(-1), truth, manhattan_cost
     )
     begin = torch.full((3, 1, LABELS), start, dtype=torch.float64)
     found = gradient_inference(energy, begin, steps=30, step_size=0.1)
@@ -203,7 +205,7 @@ def test_cost_augmented_inference_leaves_the_truth(start):
 def test_adversarial_inference_seeks_the_value_furthest_from_the_score(score, target):
     truth = truths(3)
     energy = adversarial_energy(
-        lambda x, y: torch.full(y.shape[:2], score, dtype=torch.float64), truth, truth, relaxed_f1
+        lambda y: torch.full(y.shape[:2], score, dtype=torch.float64), truth, relaxed_f1
     )
     start = torch.full((3, 1, LABELS), 0.5, dtype=torch.float64)
     found = gradient_inference(energy, start, steps=30, step_size=0.1)
@@ -222,9 +224,9 @@ def test_adversarial_inference_raises_the_regression_loss_and_plain_inference_th
         )
 
     worst = gradient_inference(
-        adversarial_energy(net, x, truth, relaxed_f1), start, steps=20, step_size=0.1
+        adversarial_energy(net.at(x), truth, relaxed_f1), start, steps=20, step_size=0.1
     )
-    best = gradient_inference(score_energy(net, x), start, steps=20, step_size=0.1)
+    best = gradient_inference(score_energy(net.at(x)), start, steps=20, step_size=0.1)
     assert (loss(worst) > loss(start[:, 0])).all()
     assert (net(x, best) > net(x, start[:, 0])).all()
 
@@ -243,7 +245,7 @@ def test_networks_get_no_gradient_and_stay_trainable(with_gradients):
     net, task, x = energy_net(), TaskNet(FEATURES, LABELS, [8], 0.0).double(), draw(3, FEATURES)
     with torch.set_grad_enabled(with_gradients):
         start = task(x).sigmoid().unsqueeze(1)
-        found = gradient_inference(score_energy(net, x), start, steps=3, step_size=0.1)
+        found = gradient_inference(score_energy(net.at(x)), start, steps=3, step_size=0.1)
         logits = GradientInference(net, task, steps=3, step_size=0.1)(x)
     assert not found.requires_grad
     assert not logits.requires_grad
@@ -264,7 +266,7 @@ def test_predictor_gives_the_logits_of_the_inferred_label_sets(energy):
     net, x, points = energy_net(), draw(4, FEATURES), draw(3, LABELS, seed=1)
     predictor = GradientInference(net, points, steps=12, step_size=0.1, energy=energy)
     expected = gradient_inference(
-        energy(net, x), points.expand(4, 3, LABELS), steps=12, step_size=0.1
+        energy(net.at(x)), points.expand(4, 3, LABELS), steps=12, step_size=0.1
     )
     torch.testing.assert_close(predictor(x).sigmoid(), expected, rtol=0, atol=1.1e-6)
     assert (expected.eq(0) | expected.eq(1)).any()  # whose plain logits would be infinite
@@ -272,8 +274,8 @@ def test_predictor_gives_the_logits_of_the_inferred_label_sets(energy):
 
 def test_predictor_logits_end_at_those_of_a_millionth():
     class All(nn.Module):
-        def forward(self, x, y):
-            return (y * torch.tensor([1.0, -1.0])).sum(-1)
+        def at(self, x):
+            return lambda y: (y * torch.tensor([1.0, -1.0])).sum(-1)
 
     predictor = GradientInference(All(), torch.full((1, 2), 0.5), steps=30, step_size=0.1)
     bound = math.log((1 - 1e-6) / 1e-6)
@@ -290,7 +292,7 @@ def test_predictor_starts_from_the_probabilities_of_a_network():
     torch.testing.assert_close(untouched(x), task(x))
     moved = GradientInference(net, task, steps=5, step_size=0.05)
     expected = gradient_inference(
-        score_energy(net, x), task(x).sigmoid().unsqueeze(1), steps=5, step_size=0.05
+        score_energy(net.at(x)), task(x).sigmoid().unsqueeze(1), steps=5, step_size=0.05
     )
     torch.testing.assert_close(moved(x).sigmoid(), expected, rtol=0, atol=1.1e-6)
 
