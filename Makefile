@@ -41,6 +41,7 @@ format: $(VENV)/.dev  ## format the code and mend what can be mended
 bench: $(VENV)/.dev  ## compare speeds, as ratios
 	$(PY) -m benchmarks.reading
 	$(PY) -m benchmarks.metrics
+	$(PY) -m benchmarks.energy_samples
 
 openapi: $(VENV)/.dev  ## write serve/openapi.json anew
 	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json

@@ -113,6 +113,8 @@ def prepare(
 def train(prepared: Prepared, display: Display) -> Result:
     """Train to the end or to an interruption; either way leave a valid `model.pt`."""
     options, run = prepared.options, prepared.run
+    # Gradients of labels that are all but certain fall below 1e-38, where a CPU becomes slow.
+    torch.set_flush_denormal(True)
     seed_everything(options.seed)
     method = methods.load(prepared.method_name).build(prepared.config, prepared.problem)
     position = _resumed(prepared, method) if options.resume else Position()
