@@ -77,7 +77,8 @@ def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> i
     title += f"best epoch {position.best_epoch} of {position.epoch}"
     console.print(score_table(title, result.judgement))
     if result.interrupted:
-        print(f"interrupted; {result.run.model} holds the best weights so far. Go on with:")
+        held = "an untrained model: its stage had not begun" if result.stages_left else "the best"
+        print(f"interrupted; {result.run.model} holds {held} so far. Go on with:")
         print(f"  {command if options.resume else command + ' --resume'}")
         return EXIT_INTERRUPTED
     print(f"saved {result.run.model} after {position.seconds:.1f} s of training. Next:")

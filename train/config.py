@@ -9,7 +9,7 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import typeguard
 
@@ -81,6 +81,8 @@ def find_preset(preset: str, dataset: str, method: str) -> Path | None:
     # As the registry reads names: capitals do not matter, and a hyphen counts as an underscore.
     folder = Path(dataset).stem.lower().replace("-", "_")
     path = PRESETS / folder / f"{method}.toml"
+    if preset == "released" and not path.is_file():
+        raise ConfigError(f"there are no released settings of {method} for {dataset}")
     return path if path.is_file() else None
 
 
@@ -99,7 +101,10 @@ def read_preset(
     values = {key: value for key, value in content.items() if not isinstance(value, dict)}
     values |= content.get(variant, {})
     if name == "released":
-        values |= content.get("released", {}).get(variant, {})
+        released = content.get("released", {})
+        if variant not in released:
+            raise ConfigError(f"{path} has no released settings for this: use --preset auto")
+        values |= released[variant]
     return config_from(values, config_class, source=f"preset {path}")
 
 
@@ -117,13 +122,19 @@ def config_from(values: dict[str, Any], config_class: type[ConfigT], *, source: 
 
 def config_values(config: TrainingConfig) -> dict[str, Any]:
     """The plain values of a config, as TOML, JSON and checkpoints can hold them."""
-    values = dataclasses.asdict(config)
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+    return {key: _plain(value) for key, value in dataclasses.asdict(config).items()}
 
 
 def to_toml(values: dict[str, Any]) -> str:
-    """Write flat plain values as TOML (the standard library reads it only)."""
-    return "".join(f"{key} = {_toml_value(value)}\n" for key, value in values.items())
+    """Write flat plain values as TOML, which has no None (the standard library only reads it)."""
+    told = {key: value for key, value in values.items() if value is not None}
+    return "".join(f"{key} = {_toml_value(value)}\n" for key, value in told.items())
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value
 
 
 def _toml_value(value: object) -> str:
@@ -140,6 +151,8 @@ def _toml_value(value: object) -> str:
 def _checked(value: object, hint: object, where: str) -> object:
     if isinstance(value, list):
         value = tuple(value)
+    if isinstance(value, str) and Path in get_args(hint):
+        value = Path(value)
     if hint is float and type(value) is int:
         value = float(value)
     try:

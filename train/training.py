@@ -80,6 +80,8 @@ class Result:
     judgement: Judgement
     position: Position
     interrupted: bool
+    stages_left: int
+    """Stages not begun; the model is untrained if there are any."""
 
 
 def load_split(options: DataOptions) -> tuple[MultiLabelData, Split]:
@@ -133,7 +135,13 @@ def train(prepared: Prepared, display: Display) -> Result:
         if not finished:
             _save_state(prepared, method, position)
         judgement = _finish(prepared, method, position, finished=finished)
-    return Result(run=run, judgement=judgement, position=position, interrupted=not finished)
+    return Result(
+        run=run,
+        judgement=judgement,
+        position=position,
+        interrupted=not finished,
+        stages_left=method.stages - 1 - position.stage,
+    )
 
 
 class _Saving:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,31 @@ def test_auto_finds_the_data_sets_own_preset_if_there_is_one():
     assert find_preset("auto", "delicious", "seal").name == "seal.toml"
     assert find_preset("auto", "my-own-data", "seal") is None
     assert find_preset("none", "delicious", "seal") is None
+
+
+def test_a_path_survives_and_none_is_left_out(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class WithPath(TrainingConfig):
+        run: Path | None = None
+
+    values = config_values(WithPath(run=Path("a/b")))
+    assert values["run"] == "a/b"
+    assert config_from(values, WithPath, source="here") == WithPath(run=Path("a/b"))
+    assert "run" not in to_toml(config_values(WithPath()))
+
+
+def test_released_settings_that_do_not_exist_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no released settings"):
+        find_preset("released", "my-own-data", "seal")
+    with pytest.raises(ConfigError, match="no released settings"):
+        read_preset(preset(tmp_path, "lr = 1.0"), Config, name="released")
+
+
+def test_a_table_adds_to_the_keys_at_the_top(tmp_path):
+    path = preset(tmp_path, "lr = 1.0\n[a]\nlr = 2.0\nfast = true\n[released.a]\nlr = 3.0\n")
+    assert read_preset(path, Config) == Config(lr=1.0)
+    assert read_preset(path, Config, variant="a") == Config(lr=2.0, fast=True)
+    assert read_preset(path, Config, variant="a", name="released") == Config(lr=3.0, fast=True)
 
 
 def test_a_preset_that_is_no_file_is_refused():

@@ -98,14 +98,14 @@ def _default_label_columns(table: Table) -> tuple[list[str], bool]:
     if LIST_COLUMN in table.columns and prefixed:
         raise DataError(
             f"{table.path} has a column {LIST_COLUMN!r} and columns such as {prefixed[0]!r}: say "
-            f"which hold the labels"
+            "with --label-columns which hold the labels"
         )
     if LIST_COLUMN in table.columns:
         return [LIST_COLUMN], True
     if not prefixed:
         raise DataError(
             f"{table.path} has neither a column {LIST_COLUMN!r} nor columns that begin with "
-            f"'label_': say which hold the labels; {_listing(table)}"
+            f"'label_': say with --label-columns which hold them; {_listing(table)}"
         )
     return prefixed, False
 

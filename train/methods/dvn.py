@@ -5,8 +5,8 @@ Structured Outputs", ICML 2017, in the form of SEAL's energy-network baseline (L
 2022): each row is learned from what inference finds, from what maximises the regression loss, and
 from the truth.
 
-Differences from the original: Adam with clamping instead of plain ascent, softplus features, all
-three kinds of label sets in every batch. The adversarial label set really follows the gradient of
+Differences from the original: Adam with clamping instead of plain ascent, all three kinds of label
+sets in every batch. The adversarial label set really follows the gradient of
 the loss (the authors' program follows that of the inference).
 """
 

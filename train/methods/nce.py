@@ -4,7 +4,8 @@ The energy-network baseline of the same name in SEAL (Lee et al., NeurIPS 2022):
 frozen network trained by cross-entropy first; inference starts from three random points. It is weak
 by design: it learned to tell the truth from likely label sets, while inference looks everywhere.
 
-Differences from the paper: none intended.
+Differences from the authors' program: the random starts are drawn once and kept with the weights,
+so that equal rows get equal answers.
 """
 
 from __future__ import annotations

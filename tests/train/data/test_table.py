@@ -119,7 +119,7 @@ def test_byte_order_mark_and_quoted_newlines_keep_line_numbers(tmp_path):
         ("x,x,label_a\n1,1,1\n", "line 1: the column 'x' is named twice"),
         ("x;label_a\n1;1\n", "line 1: columns are separated by ';'"),
         ("x,y\n1,1\n", "neither a column 'labels' nor columns that begin with 'label_'"),
-        ("x,labels,label_a\n1,a,1\n", "say which hold the labels"),
+        ("x,labels,label_a\n1,a,1\n", "say with --label-columns which hold the labels"),
         ("x,label_a\n1,1\n1,2\n", "line 3: label column 'label_a' must hold 0 or 1, got '2'"),
         ("x,label_a\n1,1\nred,1\n", "line 3: column 'x' must hold numbers, got 'red': fill it"),
         ("x,label_a\n1,1\n,1\n", "line 3: column 'x' must hold numbers, got ''"),
