@@ -79,11 +79,16 @@ def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> i
     if result.interrupted:
         held = "an untrained model: its stage had not begun" if result.stages_left else "the best"
         print(f"interrupted; {result.run.model} holds {held} so far. Go on with:")
-        print(f"  {command if options.resume else command + ' --resume'}")
+        print(f"  {_resuming(command)}")
         return EXIT_INTERRUPTED
     print(f"saved {result.run.model} after {position.seconds:.1f} s of training. Next:")
     print(f"  python -m export {shlex.quote(str(result.run.model))}")
     return EXIT_OK
+
+
+def _resuming(command: str) -> str:
+    words = [word for word in shlex.split(command) if word not in ("--overwrite", "--resume")]
+    return shlex.join([*words, "--resume"])
 
 
 def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, TrainingConfig]:

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
-    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -45,7 +44,7 @@ SHOWN_RANKING_METRICS = {
 class TrainingDisplay:
     """A progress bar with time left, losses and best score; plain lines where there is no terminal.
 
-    The time left is that of all epochs of the stage: early stopping can only shorten it.
+    ETA counts all epochs of the stage: early stopping can only shorten it.
     """
 
     def __init__(self, console: Console, *, epochs: int, enabled: bool) -> None:
@@ -56,13 +55,13 @@ class TrainingDisplay:
         self.last_refresh = 0.0
         self.last_line = time.monotonic()
         self.progress = Progress(
+            # Fits into 80 columns.
             TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
+            BarColumn(bar_width=12),
             TimeElapsedColumn(),
-            TextColumn("at most"),
+            TextColumn("ETA"),
             TimeRemainingColumn(),
-            TextColumn("left  {task.fields[note]}"),
+            TextColumn("{task.fields[note]}"),
             console=console,
             disable=not self.live,
         )
@@ -91,7 +90,7 @@ class TrainingDisplay:
             description=self._epoch(position, position.epoch + 1),
             completed=(position.epoch - position.stage_start) * n_steps + position.step,
             total=self.epochs * n_steps,
-            note=self._note({name: float(value) for name, value in losses.items()}, position),
+            note=self._note(_first(losses), position),
         )
 
     def on_epoch(self, position: Position) -> None:
@@ -111,9 +110,14 @@ class TrainingDisplay:
 
     def _note(self, values: dict[str, float], position: Position) -> str:
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-        if position.best_epoch:
+        if position.best_weights:
             shown += f"  best {position.best_score:.4f} (epoch {position.best_epoch})"
         return shown
+
+
+def _first(losses: dict[str, Tensor]) -> dict[str, float]:
+    name = next(iter(losses))
+    return {name: float(losses[name])}
 
 
 def score_table(title: str, judgement: Judgement) -> Table:
