@@ -111,7 +111,7 @@ class TrainingDisplay:
     def _note(self, values: dict[str, float], position: Position) -> str:
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
         if position.best_weights:
-            shown += f"  best {position.best_score:.4f} (epoch {position.best_epoch})"
+            shown += f"  best {position.best_score:.4f}"
         return shown
 
 
