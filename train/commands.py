@@ -10,6 +10,7 @@ from typing import Any
 
 import tyro
 from rich.console import Console
+from rich.table import Table
 
 from train import methods
 from train.config import TrainingConfig, config_values, find_preset, read_preset
@@ -56,7 +57,10 @@ def dispatch(argv: Sequence[str]) -> int:
 
 
 def _list_command(console: Console, argv: Sequence[str]) -> int:
-    tables = {"methods": method_table, "datasets": dataset_table}
+    tables: dict[str, Callable[[], Table]] = {
+        "methods": method_table,
+        "datasets": lambda: dataset_table(console.width),
+    }
     unknown = [word for word in argv if word not in tables]
     if unknown:
         raise ConfigError(f"cannot list {unknown[0]!r}: python -m train list [methods|datasets]")

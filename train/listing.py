@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 
+from rich import box
 from rich.table import Table
 
 from train import methods
 from train.data.registry import DatasetInfo, find_files, known
+
+ADDRESS_WIDTH = 120
 
 
 def method_table() -> Table:
@@ -20,14 +23,18 @@ def method_table() -> Table:
     return table
 
 
-def dataset_table() -> Table:
+def dataset_table(width: int) -> Table:
     """Every known data set: sizes, and whether its files are on this machine."""
-    table = Table(title="data sets", title_justify="left")
+    table = Table(title="data sets", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("name", style="bold", no_wrap=True)
-    for column in ("rows", "features", "labels", "labels a row"):
+    for column in ("rows", "features", "labels", "a row"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("here", no_wrap=True)
-    table.add_column("where from")
+    has_room = width >= ADDRESS_WIDTH
+    if has_room:
+        table.add_column("where from", overflow="fold", style="dim")
+    else:
+        table.caption = f"where they come from: shown from {ADDRESS_WIDTH} columns on"
     for info in known().values():
         table.add_row(
             info.name,
@@ -36,7 +43,7 @@ def dataset_table() -> Table:
             str(info.labels or "?"),
             f"{info.mean_labels:.2f}" if info.mean_labels else "?",
             _availability(info),
-            info.page,
+            *([info.page] if has_room else []),
         )
     return table
 

@@ -85,9 +85,7 @@ def test_a_static_loss_net_can_come_from_a_finished_run(tmp_path, dense_problem)
     sizes = {"hidden": (16,), "global_units": 8}
     dvn = Dvn(EnergyConfig(**sizes), dense_problem)
     save({"schema": SCHEMA_VERSION, "weights": dvn.predictor.state_dict()}, tmp_path / "model.pt")
-    config = seal.Config(
-        **sizes, loss="regression", dynamic=False, energy_run=tmp_path / "model.pt"
-    )
+    config = seal.Config(**sizes, loss="regression", static=True, energy_run=tmp_path / "model.pt")
     method = seal.build(config, dense_problem)
     assert method.stages == 1
     for key, value in dvn.energy_net.state_dict().items():
@@ -99,7 +97,7 @@ def test_a_static_loss_net_can_come_from_a_finished_run(tmp_path, dense_problem)
 
 def test_a_run_without_an_energy_network_is_refused(tmp_path, dense_problem):
     save({"schema": SCHEMA_VERSION, "weights": {}}, tmp_path / "model.pt")
-    config = seal.Config(loss="nce", dynamic=False, energy_run=tmp_path / "model.pt")
+    config = seal.Config(loss="nce", static=True, energy_run=tmp_path / "model.pt")
     with pytest.raises(seal.ConfigError, match="holds no energy network"):
         seal.build(config, dense_problem)
 
@@ -107,7 +105,7 @@ def test_a_run_without_an_energy_network_is_refused(tmp_path, dense_problem):
 def test_a_run_of_other_sizes_is_refused(tmp_path, dense_problem):
     dvn = Dvn(EnergyConfig(hidden=(16,), global_units=8), dense_problem)
     save({"schema": SCHEMA_VERSION, "weights": dvn.predictor.state_dict()}, tmp_path / "model.pt")
-    config = seal.Config(loss="regression", dynamic=False, energy_run=tmp_path / "model.pt")
+    config = seal.Config(loss="regression", static=True, energy_run=tmp_path / "model.pt")
     with pytest.raises(seal.ConfigError, match="has other sizes"):
         seal.build(config, dense_problem)
 
@@ -115,4 +113,4 @@ def test_a_run_of_other_sizes_is_refused(tmp_path, dense_problem):
 @pytest.mark.parametrize("loss", ["ranking", "regression-s"])
 def test_losses_without_a_static_form_are_refused(loss):
     with pytest.raises(seal.ConfigError, match="has no static form"):
-        seal.Config(loss=loss, dynamic=False)
+        seal.Config(loss=loss, static=True)

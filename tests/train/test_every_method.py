@@ -29,7 +29,7 @@ SMALL = {
 VARIANTS: dict[str, list[dict[str, object]]] = {
     "seal": [
         *({"loss": loss} for loss in ("nce", "ranking", "regression", "regression-s", "margin")),
-        *({"loss": loss, "dynamic": False} for loss in ("nce", "regression", "margin")),
+        *({"loss": loss, "static": True} for loss in ("nce", "regression", "margin")),
     ]
 }
 CASES = [

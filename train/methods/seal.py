@@ -67,8 +67,8 @@ class Config(TrainingConfig):
 
     loss: Literal["nce", "ranking", "regression", "regression-s", "margin"] = "nce"
     """What the loss-net learns from."""
-    dynamic: bool = True
-    """Train the loss-net beside the task-net; otherwise before it (nce, regression, margin)."""
+    static: bool = False
+    """Train the loss-net before the task-net, not beside it (nce, regression, margin)."""
     lr: float = 1e-3
     """Step size of the task-net."""
     loss_lr: float = 1e-3
@@ -109,17 +109,17 @@ class Config(TrainingConfig):
             "inference_rate", "pretrain_lr",
         )  # fmt: skip
         require_fraction(self, "dropout")
-        if not self.dynamic and self.loss not in TEACHERS:
+        if self.static and self.loss not in TEACHERS:
             raise ConfigError(
-                f"--loss {self.loss} has no static form: use {', '.join(TEACHERS)}, or --dynamic"
+                f"--loss {self.loss} has no static form: use {', '.join(TEACHERS)}, or leave out --static"
             )
-        if self.energy_run is not None and self.dynamic:
-            raise ConfigError("--energy-run is for a static loss-net: add --no-dynamic")
+        if self.energy_run is not None and not self.static:
+            raise ConfigError("--energy-run is for a static loss-net: add --static")
 
     @property
     def variant(self) -> str:
         """`nce`, `static-nce`, ..."""
-        return self.loss if self.dynamic else f"static-{self.loss}"
+        return f"static-{self.loss}" if self.static else self.loss
 
 
 TEACHERS: dict[str, Callable[[Any, Problem], EnergyLearner]] = {
@@ -352,6 +352,6 @@ def _take_weights(net: EnergyNet, path: Path) -> None:
 
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
-    if not config.dynamic:
+    if config.static:
         return SealStatic(config, problem)
     return SealMargin(config, problem) if config.loss == "margin" else Seal(config, problem)
