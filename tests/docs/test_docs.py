@@ -36,8 +36,8 @@ from train.scoring import Judgement
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
-LINKING = [*PAGES, ROOT / "README.md", ROOT / "clients" / "python" / "README.md"]
+PAGES = [*DOCS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+LINKING = [*PAGES, ROOT / "clients" / "python" / "README.md"]
 MOST_LINES = 150
 DOCUMENTED_ADDRESS = "http://127.0.0.1:8000"
 FENCED = re.compile(
@@ -96,8 +96,12 @@ class Shell:
 
     def run(self, block: Block) -> None:
         script = block.text.replace(DOCUMENTED_ADDRESS, self.address)
+        interpreter = {
+            "sh": ["bash", "-euo", "pipefail", "-c"],
+            "python": [sys.executable, "-c"],
+        }[block.language]
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
+            [*interpreter, script],
             cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
@@ -133,7 +137,7 @@ def shape_of(value: object) -> object:
     return "number" if isinstance(value, (int, float)) else type(value).__name__
 
 
-RUNNABLE = [page for page in DOCS if any(block.mark in ("run", "serve") for block in blocks(page))]
+RUNNABLE = [page for page in PAGES if any(block.mark in ("run", "serve") for block in blocks(page))]
 
 
 @each(RUNNABLE)
@@ -153,8 +157,8 @@ def test_commands_run(page, tmp_path):
 @each(PAGES)
 def test_every_shell_block_says_what_becomes_of_it(page):
     for block in blocks(page):
-        allowed = ("run", "serve", "not run") if block.language == "sh" else ("file", "answer", "")
-        assert block.mark in allowed, block.text
+        allowed = {"sh": ("run", "serve", "not run"), "python": ("run", "file", "")}
+        assert block.mark in allowed.get(block.language, ("file", "answer", "")), block.text
 
 
 @each(DOCS)

@@ -111,7 +111,7 @@ class Config(TrainingConfig):
         require_fraction(self, "dropout")
         if self.static and self.loss not in TEACHERS:
             raise ConfigError(
-                f"--loss {self.loss} has no static form: use {', '.join(TEACHERS)}, or leave out --static"
+                f"--loss {self.loss} has no static form: take {', '.join(TEACHERS)} or no --static"
             )
         if self.energy_run is not None and not self.static:
             raise ConfigError("--energy-run is for a static loss-net: add --static")
