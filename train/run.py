@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
@@ -9,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from train.config import to_toml
+from train.data import Split
 from train.errors import ConfigError
 
 
@@ -44,9 +48,14 @@ class RunFolder:
         """The hyper-parameters used; can be given to `--preset`."""
         return self.path / "config.toml"
 
+    @property
+    def split(self) -> Path:
+        """Row numbers of the parts: arrays `train`, `validation` and `test`."""
+        return self.path / "split.npz"
+
     def files(self) -> list[Path]:
         """All of them, there or not."""
-        return [self.model, self.resume, self.metrics, self.history, self.config]
+        return [self.model, self.resume, self.metrics, self.history, self.config, self.split]
 
 
 def open_run(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
@@ -76,13 +85,25 @@ def open_run(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
     return run
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write beside the file, then rename: readers see the old text or the new one."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write beside the file, then rename: readers see the old content or the new one."""
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
     Path(scratch).chmod(0o644)
     os.replace(scratch, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_split(run: RunFolder, split: Split) -> None:
+    """Keep which rows were in which part, so that others can use the same."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, train=split.train, validation=split.validation, test=split.test)
+    write_bytes(run.split, buffer.getvalue())
 
 
 def write_config(run: RunFolder, method: str, values: dict[str, Any]) -> None:

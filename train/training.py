@@ -40,7 +40,14 @@ from train.loop import (
 from train.methods import Method
 from train.options import DataOptions, RunOptions
 from train.problem import Problem, feature_matrix, make_problem, resolve_device
-from train.run import RunFolder, open_run, write_config, write_history, write_metrics
+from train.run import (
+    RunFolder,
+    open_run,
+    write_config,
+    write_history,
+    write_metrics,
+    write_split,
+)
 from train.scoring import Judgement, judge
 
 PROBE_VALUES = 1 << 20
@@ -121,6 +128,7 @@ def train(prepared: Prepared, display: Display) -> Result:
     method = methods.load(prepared.method_name).build(prepared.config, prepared.problem)
     position = _resumed(prepared, method) if options.resume else Position()
     write_config(run, prepared.method_name, config_values(prepared.config))
+    write_split(run, prepared.split)
     with _interruptions() as interrupted:
         fit(
             method,

@@ -26,11 +26,16 @@ def test_demo_from_training_to_the_client(run, serving, tmp_path):
         assert "largest difference" in exported.stdout
     folder = tmp_path / "runs/demo/seal-0"
     assert {path.name for path in folder.iterdir()} == {
-        "model.pt", "resume.pt", "metrics.json", "history.jsonl", "config.toml", "model.bundle",
+        "model.pt", "resume.pt", "metrics.json", "history.jsonl", "config.toml", "split.npz",
+        "model.bundle",
     }  # fmt: skip
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["command"] == "python -m train seal --dataset demo --epochs 2"
     assert metrics["split"]["train"] == 1800
+    with np.load(folder / "split.npz") as split:
+        rows = np.concatenate([split["train"], split["validation"], split["test"]])
+        assert len(split["train"]) == 1800
+    assert np.array_equal(np.sort(rows), np.arange(3000))
     bundle = load_bundle(folder / "model.bundle")
     assert bundle.manifest.largest_difference <= 1e-5
 

@@ -37,7 +37,7 @@ def _mulan(name: str, files: Files) -> MultiLabelData:
 
 
 def _clus(name: str, files: Files) -> MultiLabelData:
-    return read_clus(files["train"], files["validation"], files["test"], name=name)
+    return read_clus(*(files.get(part) for part in PARTS), name=name)
 
 
 def _paired(files: Files, first: str, second: str) -> dict[str, tuple[Path, Path]]:
