@@ -26,7 +26,7 @@ from train.config import find_preset, read_preset
 from train.data import load_dataset, make_split
 from train.loop import seed_everything
 from train.losses import samples
-from train.methods import Method
+from train.method import Method
 from train.problem import Problem, make_problem
 
 SEAL_LOSSES = ("margin", "regression", "regression-s", "nce", "ranking")

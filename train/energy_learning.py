@@ -22,7 +22,7 @@ from train.losses import (
     relaxed_f1,
     ssvm_margin,
 )
-from train.methods import Method
+from train.method import Method
 from train.nets.energy import EnergyNet
 from train.nets.inference import (
     GradientInference,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from train.batches import Rows, batch_order, in_order
 from train.config import TrainingConfig
 from train.errors import UserError
-from train.methods import Method
+from train.method import Method
 from train.metrics import example_f1
 from train.problem import Part, Problem
 

@@ -37,7 +37,7 @@ from train.loop import (
     seed_everything,
     training_state,
 )
-from train.methods import Method
+from train.method import Method
 from train.options import DataOptions, RunOptions
 from train.problem import Problem, feature_matrix, make_problem, resolve_device
 from train.run import (

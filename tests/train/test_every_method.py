@@ -14,7 +14,7 @@ from export.verify import check_parity
 from train import methods
 from train.config import PRESETS, read_preset
 from train.loop import Position, cpu_weights, fit, restore, seed_everything, training_state
-from train.methods import Method
+from train.method import Method
 from train.problem import Problem
 
 # Small networks and few inner steps: the contract is about behaviour, not about scores.

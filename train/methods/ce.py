@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from train.config import TrainingConfig, require_fraction, require_positive
 from train.losses import binary_cross_entropy
-from train.methods import Method
+from train.method import Method
 from train.nets.mlp import TaskNet
 from train.optimizer import TaskOptimizer
 from train.problem import Problem, Shape

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from train.energy_learning import Dvn, EnergyConfig, dvn_predictor
-from train.methods import Method
+from train.method import Method
 from train.problem import Problem, Shape
 
 

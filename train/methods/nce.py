@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from train.energy_learning import Nce, NceConfig, nce_predictor
-from train.methods import Method
+from train.method import Method
 from train.problem import Problem, Shape
 
 

@@ -53,7 +53,7 @@ from train.losses import (
     task_objective,
     value_task_objective,
 )
-from train.methods import Method
+from train.method import Method
 from train.nets.energy import EnergyNet
 from train.nets.mlp import TaskNet
 from train.optimizer import TaskOptimizer

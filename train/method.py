@@ -1,0 +1,46 @@
+"""What a method of training is: the base class of every module in `train/methods/`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Method(ABC):
+    """A model in training.
+
+    Whatever an instance holds with a `state_dict` (networks, optimisers) is saved and restored
+    when a run is interrupted, so a method needs no code of its own to be resumable.
+    """
+
+    predictor: nn.Module
+    """Rows (batch, features) -> logits (batch, labels): all that survives training.
+
+    Before the last stage it may be another network: the one that stage trains.
+    """
+    stages: int = 1
+    """Stages are trained one after the other, each until its validation score stalls."""
+
+    @abstractmethod
+    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Update on one batch, x (batch, features), y (batch, labels); return named losses."""
+
+    def end_epoch(self, validation_score: float) -> None:  # noqa: B027 - most need nothing
+        """Adapt to the validation score of the epoch that ended (higher is better)."""
+
+    def enter_stage(self, stage: int) -> None:  # noqa: B027 - most have a single one
+        """Make ready for stage 1, 2, ...: the best weights of the stage before are loaded."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of every part that has one."""
+        return {name: part.state_dict() for name, part in self._parts().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore every part."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+
+    def _parts(self) -> dict[str, Any]:
+        return {name: part for name, part in vars(self).items() if hasattr(part, "state_dict")}
