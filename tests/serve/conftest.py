@@ -232,12 +232,13 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def run_server() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `python -m serve` to its end."""
+def run_server(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `python -m serve` to its end, in an empty folder."""
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command(*arguments),
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             timeout=60,
