@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from train.errors import UserError, run_command
@@ -16,9 +15,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(argv: Sequence[str]) -> int:
-    # Read when torch is loaded. Threads that wait by spinning, the default, take the core from
-    # whoever they wait for: three times slower beside one other busy process.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from train.commands import dispatch  # noqa: PLC0415 - needs the extra, which may be missing
     except ModuleNotFoundError as error:

@@ -50,6 +50,8 @@ class RunOptions(DataOptions):
     """Of initialisation, batches, dropout and sampling."""
     device: str = "auto"
     """`cpu`, `cuda`, `cuda:N`, or `auto`: the GPU where there is one."""
+    threads: int = 1
+    """CPU threads. More help large networks on an idle machine, and hurt badly on a busy one."""
     out: Path | None = None
     """Run folder; unless told runs/DATASET/METHOD-SEED."""
     resume: bool = False

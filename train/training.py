@@ -102,6 +102,9 @@ def prepare(
     method_name: str, config: TrainingConfig, options: RunOptions, command: str
 ) -> Prepared:
     """Check all that can be checked before any work is done, then load the data."""
+    if options.threads < 1:
+        raise ConfigError(f"--threads must be at least 1, got {options.threads}")
+    torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
     data, split = load_split(options)
     out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"

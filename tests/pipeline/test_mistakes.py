@@ -20,6 +20,7 @@ MISTAKES = {
     "unknown ending": (["ce", "--dataset", "nowhere.doc"], ["nowhere.doc", ".csv"]),
     "no GPU": (["ce", "--dataset", "demo", "--device", "cuda:99"], ["--device cuda:99"]),
     "negative rate": (["ce", "--dataset", "demo", "--lr", "-1"], ["--lr must be positive"]),
+    "no threads": (["ce", "--dataset", "demo", "--threads", "0"], ["--threads must be at least 1"]),
     "wrong dropout": (["ce", "--dataset", "demo", "--dropout", "1.5"], ["--dropout must be"]),
     "unknown split": (["ce", "--dataset", "demo", "--split", "halves"], ["halves"]),
     "no published split": (["ce", "--dataset", "demo", "--split", "published"], ["published"]),
