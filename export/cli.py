@@ -10,9 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from train.errors import EXIT_OK, ConfigError, UserError, run_command
-
-OWN_PACKAGES = ("train", "export", "serve")
+from train.errors import EXIT_OK, ConfigError, needs_extra, run_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(argv: Sequence[str]) -> int:
     options = _parse(argv)
-    try:
+    with needs_extra("export", "exporting"):
         from export.exporting import export_checkpoint  # noqa: PLC0415 - needs the extra
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name in OWN_PACKAGES:
-            raise
-        raise UserError(f'exporting needs {name}: pip install "labelwright[export]"') from error
     out = options.out or options.checkpoint.parent / "model.bundle"
     manifest, parity = export_checkpoint(options.checkpoint, out, name=options.name)
     print(

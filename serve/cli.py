@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import tyro
 
 from serve.settings import Settings
-from train.errors import EXIT_OK, UserError, run_command
+from train.errors import EXIT_OK, needs_extra, run_command
 
 EXAMPLE = """\
 `python -m serve bench BUNDLE...` compares the speed of bundles instead.
 example:
   python -m serve runs/demo/seal-0/model.bundle --port 8000
 """
-OWN_PACKAGES = ("serve", "export", "train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,15 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(argv: Sequence[str]) -> int:
-    try:
-        # These need the extra, which may be missing.
+    with needs_extra("serve", "serving"):
         from serve.bench import bench_command  # noqa: PLC0415
         from serve.server import serve  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name in OWN_PACKAGES:
-            raise
-        raise UserError(f'serving needs {name}: pip install "labelwright[serve]"') from error
     if argv and argv[0] == "bench":
         return bench_command(argv[1:])
     settings = _parse(argv)

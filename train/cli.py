@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from train.errors import UserError, run_command
-
-OWN_PACKAGES = ("train", "export", "serve")
+from train.errors import needs_extra, run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,11 +13,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(argv: Sequence[str]) -> int:
-    try:
+    with needs_extra("train", "training"):
         from train.commands import dispatch  # noqa: PLC0415 - needs the extra, which may be missing
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name in OWN_PACKAGES:
-            raise
-        raise UserError(f'training needs {name}: pip install "labelwright[train]"') from error
     return dispatch(argv)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
+OWN_PACKAGES = ("train", "export", "serve")
 EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
@@ -42,6 +44,18 @@ def run_command(command: Callable[[Sequence[str]], int], argv: Sequence[str] | N
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
+
+
+@contextmanager
+def needs_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Answer the import of a package that is not installed by the extra that brings it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name in OWN_PACKAGES:
+            raise
+        raise UserError(f'{purpose} needs {name}: pip install "labelwright[{extra}]"') from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
