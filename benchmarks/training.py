@@ -63,7 +63,7 @@ def timed(method: Method, problem: Problem, batches: Iterator[torch.Tensor], cou
     started = time.perf_counter()
     for _ in range(count):
         rows = next(batches)
-        method.step(problem.train.x.take(rows), problem.train.y.take(rows))
+        method.step(problem.train.x.batch(rows), problem.train.y.take(rows))
     return (time.perf_counter() - started) / count
 
 

@@ -1,15 +1,26 @@
-"""Rows on the device: dense stays dense, CSR stays CSR until a batch is taken."""
+"""Rows on the device: dense stays dense, CSR stays CSR, in batches too where that is faster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
+
+from train import segments
+
+# Above this share of values that are not zero, a dense product is faster.
+GREATEST_DENSITY = 0.1
+
+# Up to this many values, an accelerator gets dense batches: it multiplies zeros faster than it
+# waits for sizes.
+GREATEST_ON_ACCELERATOR = 2**26
+
+Context: TypeAlias = Any  # what torch hands to a backward takes any attribute
 
 
 class Rows(Protocol):
@@ -24,6 +35,10 @@ class Rows(Protocol):
 
     def take(self, index: Tensor) -> Tensor:
         """Return the given rows as a dense float matrix, (len(index), width)."""
+        ...
+
+    def batch(self, index: Tensor) -> Inputs:
+        """Return the given rows in the form in which a product with them is fast."""
         ...
 
 
@@ -45,6 +60,10 @@ class DenseRows:
         """Return the given rows, (len(index), width)."""
         return self.values.index_select(0, index)
 
+    def batch(self, index: Tensor) -> Inputs:
+        """Return the given rows, (len(index), width)."""
+        return self.take(index)
+
 
 @dataclass(frozen=True)
 class SparseRows:
@@ -60,14 +79,89 @@ class SparseRows:
 
     def take(self, index: Tensor) -> Tensor:
         """Return the given rows as a dense matrix, (len(index), width)."""
+        _, rows, columns, values = self._stored(index)
+        dense = self.values.new_zeros(len(index), self.width)
+        dense[rows, columns] = values
+        return dense
+
+    def batch(self, index: Tensor) -> Inputs:
+        """Return the given rows, sparse where few of their values are not zero."""
+        small = len(index) * self.width <= GREATEST_ON_ACCELERATOR
+        if small and not index.is_cpu:
+            return self.take(index)
+        counts, rows, columns, values = self._stored(index)
+        if len(values) > GREATEST_DENSITY * len(index) * self.width:
+            return self.take(index)
+        by_column = segments.ascending(columns, self.width)
+        return SparseBatch(
+            shape=(len(index), self.width),
+            columns=columns,
+            values=values,
+            row_starts=torch.nn.functional.pad(counts.cumsum(0), (1, 0)),
+            rows=rows.index_select(0, by_column),
+            column_values=values.index_select(0, by_column),
+            column_starts=segments.starts(columns, self.width),
+        )
+
+    def _stored(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """How many values each of the rows stores; the row, column and value of each of them."""
         first = self.starts.index_select(0, index)
         counts = self.starts.index_select(0, index + 1) - first
-        rows = torch.repeat_interleave(counts)  # batch row of each stored value
+        rows = torch.repeat_interleave(counts)
         offset_of_row = first - (counts.cumsum(0) - counts)
         stored = torch.arange(len(rows), device=index.device) + offset_of_row.index_select(0, rows)
-        dense = self.values.new_zeros(len(index), self.width)
-        dense[rows, self.columns.index_select(0, stored)] = self.values.index_select(0, stored)
+        columns, values = self.columns.index_select(0, stored), self.values.index_select(0, stored)
+        return counts, rows, columns, values
+
+
+@dataclass(frozen=True)
+class SparseBatch:
+    """Rows of which only what is not zero is stored, in the order of rows and of columns."""
+
+    shape: tuple[int, int]
+    columns: Tensor  # (stored,), by row
+    values: Tensor  # (stored,), by row
+    row_starts: Tensor  # (rows + 1,): where each begins in `columns` and `values`
+    rows: Tensor  # (stored,), by column
+    column_values: Tensor  # (stored,), by column
+    column_starts: Tensor  # (width + 1,): where each begins in `rows` and `column_values`
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __matmul__(self, weight: Tensor) -> Tensor:
+        """X W for W = `weight`, (width, d): (rows, d). Its gradient costs what is stored, too."""
+        product: Tensor = _SparseProduct.apply(weight, self)  # type: ignore[no-untyped-call]
+        return product
+
+    def to_dense(self) -> Tensor:
+        """Return the rows as a dense matrix; a dense tensor has the same method."""
+        counts = self.row_starts.diff()
+        dense = self.values.new_zeros(self.shape)
+        dense[torch.repeat_interleave(counts), self.columns] = self.values
         return dense
+
+
+Inputs: TypeAlias = Tensor | SparseBatch
+"""Rows (batch, features). What needs them dense says `x.to_dense()`."""
+
+
+class _SparseProduct(torch.autograd.Function):
+    """X W; the gradient of W is X^T G, the same kind of sum in the order of columns."""
+
+    @staticmethod
+    def forward(ctx: Context, weight: Tensor, x: SparseBatch) -> Tensor:
+        ctx.x = x
+        # Detached: for a gradient of its own it would do more.
+        values = x.values.to(weight.dtype)
+        return segments.sums(weight.detach(), x.columns, x.row_starts, values)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None]:
+        x, gradient = ctx.x, gradient.contiguous()
+        values = x.column_values.to(gradient.dtype)
+        return segments.sums(gradient, x.rows, x.column_starts, values), None
 
 
 def to_rows(matrix: np.ndarray | sparse.csr_array, device: torch.device) -> Rows:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from train.batches import Inputs
 from train.config import TrainingConfig, require_fraction, require_positive
 from train.losses import (
     LabelNoise,
@@ -148,7 +149,7 @@ class EnergyLearner(Method):
         )
 
     @torch.no_grad()
-    def scores_at(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+    def scores_at(self, x: Inputs) -> Callable[[Tensor], Tensor]:
         """Scores of label sets for these rows; the weights are constants."""
         scores: Callable[[Tensor], Tensor] = self.energy_net.at(x)
         return scores
@@ -177,7 +178,7 @@ class PretrainedLearner(EnergyLearner):
         )
         self.predictor = self.task_net
 
-    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """One step of the network whose stage it is."""
         if self.predictor is self.inference:
             return self.energy_step(x, y)
@@ -185,12 +186,12 @@ class PretrainedLearner(EnergyLearner):
         self.task_optimizer.step(loss)
         return {"cross_entropy": loss.detach()}
 
-    def energy_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def energy_step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """One step of the energy network."""
         raise NotImplementedError
 
     @torch.no_grad()
-    def frozen_logits(self, x: Tensor) -> Tensor:
+    def frozen_logits(self, x: Inputs) -> Tensor:
         """What the network of stage 0 says, without dropout."""
         logits: Tensor = self.task_net.eval()(x)
         return logits
@@ -212,7 +213,7 @@ class Spen(PretrainedLearner):
         inference = spen_predictor(config, problem.shape)
         super().__init__(config, problem, inference, inference.start)
 
-    def energy_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def energy_step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """Raise the score of the truth above that of the most tempting mistake."""
         start = self.frozen_logits(x).sigmoid().unsqueeze(1)
         tempting = gradient_inference(
@@ -233,7 +234,7 @@ class Dvn(EnergyLearner):
     def __init__(self, config: EnergyConfig, problem: Problem) -> None:
         super().__init__(config, problem, dvn_predictor(config, problem.shape))
 
-    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """Learn the value of what inference finds, of what it is most wrong about, of the truth."""
         start = torch.zeros_like(y).unsqueeze(1)
         scores = self.scores_at(x)
@@ -262,7 +263,7 @@ class Nce(PretrainedLearner):
         inference = nce_predictor(config, problem.shape)
         super().__init__(config, problem, inference, task_net(config, problem.shape))
 
-    def energy_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def energy_step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """Rank the truth above K samples."""
         noise = LabelNoise(self.frozen_logits(x))
         candidates = noise.candidates(y, self.config.samples)

@@ -128,7 +128,7 @@ def _run_epoch(
     method.predictor.train()
     for index in batches[position.step :]:
         rows = index.to(problem.device)
-        losses = method.step(problem.train.x.take(rows), problem.train.y.take(rows))
+        losses = method.step(problem.train.x.batch(rows), problem.train.y.take(rows))
         for name, loss in losses.items():
             sums[name] = sums[name].to(loss.device) + loss if name in sums else loss
         position.step += 1

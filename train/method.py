@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from train.batches import Inputs
+
 
 class Method(ABC):
     """A model in training.
@@ -24,8 +26,11 @@ class Method(ABC):
     """Stages are trained one after the other, each until its validation score stalls."""
 
     @abstractmethod
-    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Update on one batch, x (batch, features), y (batch, labels); return named losses."""
+    def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
+        """Update on one batch, x (batch, features), y (batch, labels); return named losses.
+
+        Sparse rows come as such where a product with them is faster so.
+        """
 
     def end_epoch(self, validation_score: float) -> None:  # noqa: B027 - most need nothing
         """Adapt to the validation score of the epoch that ended (higher is better)."""

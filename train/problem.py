@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from train.batches import Rows, to_rows
+from train.batches import GREATEST_DENSITY, Rows, to_rows
 from train.data import MultiLabelData, Split
 from train.data.dataset import Features
 from train.errors import ConfigError, DataError
@@ -86,6 +86,8 @@ def make_problem(
                 "give more rows, or another --split"
             )
     fitted = _fit_scaling(inputs, split.train, scaling)
+    if fitted is None and _density(inputs) <= GREATEST_DENSITY:
+        inputs = sparse.csr_array(inputs)
 
     def part_of(rows: np.ndarray) -> Part:
         x, targets = inputs[rows], data.targets[rows]
@@ -101,6 +103,11 @@ def make_problem(
         scaling=fitted,
         device=device,
     )
+
+
+def _density(inputs: Features) -> float:
+    stored = np.count_nonzero(inputs) if isinstance(inputs, np.ndarray) else inputs.nnz
+    return float(stored / max(1, inputs.shape[0] * inputs.shape[1]))
 
 
 def _fit_scaling(inputs: Features, train_rows: np.ndarray, scaling: str) -> Scaling | None:

@@ -41,7 +41,7 @@ def test_networks_have_the_sizes_of_table_17(dataset):
 
 def whole_batch(problem):
     rows = torch.arange(len(problem.train))
-    return problem.train.x.take(rows), problem.train.y.take(rows)
+    return problem.train.x.batch(rows), problem.train.y.take(rows)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def built(name: str, variant: dict[str, object], problem: Problem, **options: ob
 
 def whole_batch(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
     rows = torch.arange(len(problem.train))
-    return problem.train.x.take(rows), problem.train.y.take(rows)
+    return problem.train.x.batch(rows), problem.train.y.take(rows)
 
 
 def trained(name: str, variant, problem: Problem, epochs: int, stop_after: int | None = None):

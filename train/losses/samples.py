@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from train import segments
 from train.losses.energy import LEAST_LOG_PROBABILITY, bernoulli_samples, log_noise_probability
 
 # Where -log(1 - q), nearly the share of labels that are on, is larger on average, dense is faster.
@@ -50,14 +51,15 @@ class SparseSamples:
         row = cells.div(n_labels, rounding_mode="floor")
         sets = row * per_row + positions
         labels = cells - row * n_labels
-        by_set, by_label = _order(sets, rows * per_row), _order(labels, n_labels)
+        by_set = segments.ascending(sets, rows * per_row)
+        by_label = segments.ascending(labels, n_labels)
         return cls(
             shape=shape,
             labels=labels.index_select(0, by_set),
             cells=cells.index_select(0, by_set),
-            set_starts=_starts(sets, rows * per_row),
+            set_starts=segments.starts(sets, rows * per_row),
             sets=sets.index_select(0, by_label),
-            label_starts=_starts(labels, n_labels),
+            label_starts=segments.starts(labels, n_labels),
         )
 
     @classmethod
@@ -90,30 +92,6 @@ class SparseSamples:
         return sums
 
 
-def _order(keys: Tensor, end: int) -> Tensor:
-    """Return where each of the keys, 0 to `end` - 1, stands in ascending order; ties in turn."""
-    narrow = keys.to(torch.int16 if end <= 2**15 else torch.int32)
-    if narrow.is_cpu:
-        # numpy counts 16-bit integers instead of comparing them, torch only in long vectors.
-        return torch.from_numpy(np.argsort(narrow.numpy(), kind="stable"))
-    return narrow.argsort(stable=True)
-
-
-def _starts(keys: Tensor, end: int) -> Tensor:
-    ends = torch.bincount(keys, minlength=end).cumsum(0, dtype=keys.dtype)
-    return functional.pad(ends, (1, 0))
-
-
-def _sums(table: Tensor, index: Tensor, starts: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Sum the rows of `table` that each part of `index` names: (parts, d).
-
-    Each sum is taken by one thread in a fixed order, so it is the same in every run.
-    """
-    return functional.embedding_bag(
-        index, table, starts, mode="sum", include_last_offset=True, per_sample_weights=weights
-    )
-
-
 class _SumOverLabels(torch.autograd.Function):
     """Y T; the gradient of T is Y^T G, the same kind of sum in the order of labels."""
 
@@ -121,14 +99,14 @@ class _SumOverLabels(torch.autograd.Function):
     def forward(ctx: Context, table: Tensor, samples: SparseSamples) -> Tensor:
         ctx.samples = samples
         # Detached: for a gradient of its own it would do more.
-        sums = _sums(table.detach(), samples.labels, samples.set_starts)
+        sums = segments.sums(table.detach(), samples.labels, samples.set_starts)
         return sums.view(*samples.shape[:2], -1)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None]:
         by_set = gradient.reshape(-1, gradient.shape[-1])
-        return _sums(by_set, ctx.samples.sets, ctx.samples.label_starts), None
+        return segments.sums(by_set, ctx.samples.sets, ctx.samples.label_starts), None
 
 
 class _SumOfProducts(torch.autograd.Function):
@@ -136,7 +114,7 @@ class _SumOfProducts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Context, hidden: Tensor, table: Tensor, samples: SparseSamples) -> Tensor:
-        sums = _sums(table.detach(), samples.labels, samples.set_starts)
+        sums = segments.sums(table.detach(), samples.labels, samples.set_starts)
         sums = sums.view(*samples.shape[:2], -1)
         ctx.save_for_backward(hidden, sums)
         ctx.samples = samples
@@ -150,7 +128,7 @@ class _SumOfProducts(torch.autograd.Function):
         rows = samples.sets.div(samples.shape[1], rounding_mode="floor")
         weights = gradient.flatten().index_select(0, samples.sets)
         of_hidden = (gradient.unsqueeze(1) @ sums).squeeze(1)
-        return of_hidden, _sums(hidden, rows, samples.label_starts, weights), None
+        return of_hidden, segments.sums(hidden, rows, samples.label_starts, weights), None
 
 
 class LabelNoise:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from train.batches import Inputs
 from train.config import TrainingConfig, require_fraction, require_positive
 from train.losses import binary_cross_entropy
 from train.method import Method
@@ -51,7 +52,7 @@ class CrossEntropy(Method):
             self.predictor.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
 
-    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """One step on the mean cross-entropy of the batch."""
         loss = binary_cross_entropy(self.predictor(x), y)
         self.optimizer.step(loss)

@@ -28,6 +28,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from train.batches import Inputs
 from train.config import TrainingConfig, require_fraction, require_positive
 from train.energy_learning import (
     Dvn,
@@ -144,6 +145,8 @@ def loss_net(config: Config, shape: Shape) -> EnergyNet:
 class Seal(Method):
     """A task-net, a loss-net, and an optimiser for each."""
 
+    predictor: Any  # a TaskNet, until a static loss-net is trained before it
+
     def __init__(self, config: Config, problem: Problem) -> None:
         self.config = config
         self.predictor = predictor(config, problem.shape).to(problem.device)
@@ -162,25 +165,27 @@ class Seal(Method):
         """What the task-net's optimiser changes."""
         return list(self.predictor.parameters())
 
-    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """All inner steps of both networks on one batch."""
         for _ in range(self.config.task_steps):
+            with torch.no_grad():
+                begun = self.predictor.begin(x)
             for _ in range(self.config.loss_steps):
-                loss = self.loss_net_step(x, y)
+                loss = self.loss_net_step(x, y, begun)
             losses = self.task_net_step(x, y)
         return {**losses, "loss_net": loss}
 
-    def loss_net_step(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step of the loss-net, on what the task-net now makes of the rows."""
+    def loss_net_step(self, x: Inputs, y: Tensor, begun: Tensor) -> Tensor:
+        """One step of the loss-net, on what the task-net, `begun`, now makes of the rows."""
         with torch.no_grad():
-            logits = self.predictor(x)
+            logits = self.predictor.finish(begun)
         loss = self.loss_net_loss(x, y, logits)
         self.loss_optimizer.zero_grad()
         loss.backward()
         self.loss_optimizer.step()
         return loss.detach() / len(x)
 
-    def loss_net_loss(self, x: Tensor, y: Tensor, logits: Tensor) -> Tensor:
+    def loss_net_loss(self, x: Inputs, y: Tensor, logits: Tensor) -> Tensor:
         """Sum over rows of the chosen loss; `logits` are constants."""
         config = self.config
         if config.loss == "regression":
@@ -196,7 +201,7 @@ class Seal(Method):
             return ranking(scores)
         return nce_ranking(scores, noise.log_probability(candidates))
 
-    def task_net_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def task_net_step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """One step of the task-net towards the truth and low energy."""
         logits = self.predictor(x)
         cross_entropy = binary_cross_entropy(logits, y)
@@ -230,12 +235,12 @@ class SealMargin(Seal):
         """Both inference networks step together."""
         return [*self.predictor.parameters(), *self.augmented_net.parameters()]
 
-    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """The nesting is the reverse of the other losses: n_E rounds of n_F task-net steps."""
         for _ in range(self.config.loss_steps):
             for _ in range(self.config.task_steps):
                 losses = self.task_net_step(x, y)
-            loss = self.loss_net_step(x, y)
+            loss = self.margin_step(x, y)
         return {**losses, "loss_net": loss}
 
     def answers(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,7 +248,7 @@ class SealMargin(Seal):
         plain = logits.sigmoid()
         return plain, self.augmented_net(torch.cat([plain, y], 1)).sigmoid()
 
-    def loss_net_step(self, x: Tensor, y: Tensor) -> Tensor:
+    def margin_step(self, x: Inputs, y: Tensor) -> Tensor:
         """One step of the loss-net; this loss is a mean over rows."""
         with torch.no_grad():
             plain, augmented = self.answers(self.predictor(x), y)
@@ -260,7 +265,7 @@ class SealMargin(Seal):
         self.loss_optimizer.step()
         return loss.detach()
 
-    def task_net_step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def task_net_step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """One step of both inference networks against the loss-net."""
         logits = self.predictor(x)
         plain, augmented = self.answers(logits, y)
@@ -292,7 +297,7 @@ class SealStatic(Seal):
         else:
             _take_weights(self.loss_net, config.energy_run)
 
-    def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """A step of the teacher before the last stage, of the task-net in it."""
         if self.predictor is not self.task_net and self.teacher is not None:
             return self.teacher.step(x, y)

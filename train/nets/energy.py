@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from train.batches import Inputs
 from train.losses.samples import SparseSamples
 from train.nets.mlp import FeatureNet
 
@@ -45,13 +46,13 @@ class EnergyNet(nn.Module):
         nn.init.kaiming_uniform_(self.joint, mode="fan_out", nonlinearity="relu")
         nn.init.normal_(self.joint_weight, std=(2 / global_units) ** 0.5)
 
-    def forward(self, x: Tensor, y: Tensor | SparseSamples) -> Tensor:
+    def forward(self, x: Inputs, y: Tensor | SparseSamples) -> Tensor:
         """Score label sets `y`, (batch, labels) or (batch, K, labels), for rows x: (batch[, K])."""
         if isinstance(y, SparseSamples):
             return self._sparse(self.features(x), y)
         return self.at(x)(y)
 
-    def at(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+    def at(self, x: Inputs) -> Callable[[Tensor], Tensor]:
         """Bind the rows: their features are computed once for all label sets asked afterwards."""
         local = functional.linear(self.features(x), self.labels)  # (batch, labels)
         joint, bias, weight = self.joint, self.joint_bias, self.joint_weight

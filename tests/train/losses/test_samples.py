@@ -92,13 +92,6 @@ def test_gradients_agree_with_differences(share):
     assert torch.autograd.gradcheck(sets.sum_of_products, (hidden, table))
 
 
-@pytest.mark.parametrize("end", [2**15, 2**15 + 1])
-def test_order_is_stable_for_narrow_and_wide_keys(end):
-    keys = torch.randint(end - 50, end, (2000,), generator=torch.Generator().manual_seed(0))
-    expected = np.argsort(keys.numpy(), kind="stable")
-    assert np.array_equal(module._order(keys, end).numpy(), expected)
-
-
 def drawn(logits, count, seed=0):
     """Sets of the sampler as a dense boolean array."""
     generator = torch.Generator().manual_seed(seed)
