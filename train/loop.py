@@ -44,6 +44,8 @@ class Position:
     """Of this stage; so are the epoch and the weights."""
     best_epoch: int = 0
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    best_teacher: dict[str, Tensor] = field(default_factory=dict)
+    """Weights of the method's teacher at the same epoch, where it has one."""
     history: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -108,7 +110,7 @@ def _enter_next_stage(method: Method, position: Position) -> None:
     method.predictor.load_state_dict(position.best_weights)
     position.stage, position.stage_start = position.stage + 1, position.epoch
     position.best_score, position.best_epoch = float("-inf"), position.epoch
-    position.best_weights = {}
+    position.best_weights, position.best_teacher = {}, {}
     method.enter_stage(position.stage)
 
 
@@ -155,6 +157,7 @@ def _finish_epoch(method: Method, problem: Problem, position: Position) -> None:
     if score > position.best_score:
         position.best_score, position.best_epoch = score, position.epoch
         position.best_weights = cpu_weights(method.predictor)
+        position.best_teacher = cpu_weights(method.teacher)
     position.history.append({"epoch": position.epoch, **losses, "validation_example_f1": score})
 
 
@@ -174,8 +177,10 @@ def predict(predictor: nn.Module, rows: Rows, device: torch.device) -> np.ndarra
     return torch.cat(scores).numpy()
 
 
-def cpu_weights(network: nn.Module) -> dict[str, Tensor]:
-    """A copy of the weights that later steps do not change."""
+def cpu_weights(network: nn.Module | None) -> dict[str, Tensor]:
+    """A copy of the weights that later steps do not change; empty where there is no network."""
+    if network is None:
+        return {}
     return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
 
 

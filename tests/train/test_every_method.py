@@ -196,6 +196,9 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     assert_same_weights(whole, resumed)
     assert position.history == whole_position.history
     assert position.best_epoch == whole_position.best_epoch
+    assert position.best_teacher.keys() == cpu_weights(whole.teacher).keys()
+    for key, value in whole_position.best_teacher.items():
+        assert torch.equal(value, position.best_teacher[key]), key
 
 
 @pytest.mark.parametrize("name", methods.available())
