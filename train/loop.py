@@ -48,6 +48,8 @@ class Position:
     """Weights of the method's teacher at the same epoch, where it has one."""
     history: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
+    epoch_seconds: float = 0.0
+    """Of the current epoch, so far."""
 
 
 class Observer(Protocol):
@@ -88,9 +90,13 @@ def fit(
             _finish_epoch(method, problem, position)
             if _stage_is_done(position, config) and position.stage + 1 < method.stages:
                 _enter_next_stage(method, position)
-        position.seconds += time.monotonic() - started
+        seconds = time.monotonic() - started
+        position.seconds += seconds
+        position.epoch_seconds += seconds
         if stopped:
             return
+        position.history[-1]["seconds"] = round(position.epoch_seconds, 4)
+        position.epoch_seconds = 0.0
         observer.on_epoch(position)
 
 
@@ -158,7 +164,8 @@ def _finish_epoch(method: Method, problem: Problem, position: Position) -> None:
         position.best_score, position.best_epoch = score, position.epoch
         position.best_weights = cpu_weights(method.predictor)
         position.best_teacher = cpu_weights(method.teacher)
-    position.history.append({"epoch": position.epoch, **losses, "validation_example_f1": score})
+    place = {"epoch": position.epoch, "stage": position.stage}
+    position.history.append({**place, **losses, "validation_example_f1": score})
 
 
 def validation_score(predictor: nn.Module, part: Part, device: torch.device) -> float:

@@ -305,6 +305,7 @@ def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> di
         "method": prepared.method_name,
         "dataset": prepared.data.name,
         "seed": prepared.options.seed,
+        "data": _data_values(prepared.options),
         "split": _split_values(prepared),
         "epochs": position.epoch,
         "best_epoch": position.best_epoch,
@@ -315,6 +316,12 @@ def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> di
         "command": prepared.command,
         "versions": _versions(),
     }
+
+
+def _data_values(options: RunOptions) -> dict[str, Any]:
+    """What loads the same rows again; which of them were in which part is in split.npz."""
+    folder = None if options.data_dir is None else str(options.data_dir)
+    return {"dataset": options.dataset, "data_dir": folder, **options.reader_options()}
 
 
 def _split_values(prepared: Prepared) -> dict[str, Any]:
