@@ -16,10 +16,9 @@ from train.report.page import comparison_table, make_sections, render, score_tab
 from train.report.runs import FinishedRun, load_runs
 from train.report.study import find_studies
 from train.report.tables import for_terminal
-from train.run import write_text
+from train.run import RunFolder, write_text
 
 DESCRIPTION = "Write tables and plots of finished runs to one HTML page."
-FILE = "report.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,7 @@ def report_command(console: Console, argv: Sequence[str]) -> int:
     if not options.runs:
         raise ConfigError("name at least one run folder: python -m train report RUN...")
     runs = load_runs(options.runs)
-    out = options.out or runs[0].folder / FILE
+    out = options.out or RunFolder(runs[0].folder).report
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out} is in no folder that exists: make it, or name another")
     _print_tables(console, runs)
@@ -57,11 +56,16 @@ def _print_tables(console: Console, runs: Sequence[FinishedRun]) -> None:
     else:
         for dataset in dict.fromkeys(run.dataset for run in runs):
             group = [run for run in runs if run.dataset == dataset]
-            console.print(for_terminal(comparison_table(dataset, group)))
+            console.print(
+                for_terminal(
+                    comparison_table(dataset, group), leave_out=("seed", "subset accuracy")
+                )
+            )
     for study in find_studies(runs):
+        console.print(study.title, style="bold")
         console.print(for_terminal(study.table()))
-    console.print(for_terminal(parameter_table(runs)))
-    console.print(for_terminal(training_table(runs)))
+    console.print(for_terminal(parameter_table(runs), leave_out=("data set",)))
+    console.print(for_terminal(training_table(runs), leave_out=("data set",)))
 
 
 def _parse(argv: Sequence[str]) -> ReportOptions:

@@ -118,7 +118,7 @@ def inference_table(runs: Sequence[FinishedRun]) -> Table:
          Column("times slower than ce", ".2f"), Column("rows/s, paper", ",.0f"),
          Column("times slower, paper", ".2f")],
         rows,
-        "measured once, in this process, while the report was made",
+        "measured on the CPU while the report was made; the fastest of some tries",
     ).without_empty_columns()  # fmt: skip
 
 

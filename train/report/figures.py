@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import count, pairwise
@@ -13,6 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from cycler import cycler
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from train.data_display import SLICES
 from train.report.gradients import JointTerm, LabelPairs, random_label_sets
@@ -21,11 +23,14 @@ from train.report.study import Study
 from train.thresholds import FIXED_THRESHOLD, MPVAE_GRID, metrics_by_threshold
 
 # Legible on white and on near-black alike.
-COLOURS = ("#3b82c4", "#e07b39", "#2f9e6e", "#c2508f", "#8a6fd1", "#b8952b")
+COLOURS = ("#3b82c4", "#e07b39", "#2f9e6e", "#c2508f", "#8a6fd1", "#b8952b", "#3aa6b0", "#d1574e",
+           "#7c8a3a", "#8a8f98")  # fmt: skip
 INK = "#010203"
 """Stands for the page's text colour until the figure is written."""
 PAIRS_OF_A_KIND = 2
 BINS = 12
+SHOWN_DRAWS = 800
+NAME_LETTERS = 26
 _figures = count()
 
 
@@ -34,6 +39,7 @@ def _style() -> AbstractContextManager[None]:
              "grid.color")  # fmt: skip
     values: Any = {
         "svg.fonttype": "none",  # text stays text
+        "text.parse_math": False,  # names of labels may hold any letters
         "svg.hashsalt": f"figure {next(_figures)}",  # ids differ between the figures of a page
         "font.size": 10,
         "axes.titlesize": 10.5,
@@ -54,7 +60,10 @@ def _style() -> AbstractContextManager[None]:
 def _svg(figure: Figure) -> str:
     """The `<svg>` element alone, as wide as the page lets it."""
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None}, dpi=144)
+    with warnings.catch_warnings():
+        # Letters that matplotlib has no shape for are drawn by the browser, which has.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(text, format="svg", metadata={"Date": None}, dpi=144)
     svg = text.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
     # Groups are numbered in every figure alike: such ids would repeat on the page.
@@ -89,6 +98,7 @@ def learning_curves(run: FinishedRun) -> str:
         for axes in (left, right):
             _mark_stages(axes, run.history)
             axes.legend()
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         return _svg(figure)
 
 
@@ -168,25 +178,30 @@ def gradient_maps(term: JointTerm, pairs: LabelPairs, names: Sequence[str]) -> s
             i, k = pairs.labels[pair]
             gradient = term.gradient(y, int(k))
             top, bottom = panels[:, column]
-            colours = top.scatter(
-                y[:, i], y[:, k], c=gradient, s=5, cmap="viridis", linewidths=0, rasterized=True
-            )
-            figure.colorbar(colours, ax=top, shrink=0.8)
-            top.set_title(f"{kind}\ni = {names[i]}\nk = {names[k]}", fontsize=9)
-            top.set(xlabel="$y_i$", ylabel="$y_k$")
-            bottom.scatter(
-                y[:, i], gradient, s=3, alpha=0.25, color=COLOURS[0], linewidths=0, rasterized=True
-            )
-            bottom.plot(*_binned_means(y[:, i], gradient), color=COLOURS[1], linewidth=2)
-            bottom.set(xlabel="$y_i$")
-        panels[1, 0].set_ylabel("gradient at $y_k$")
+            mean = _mean_by_place(gradient, y[:, k], y[:, i])  # rows of the picture are y_k
+            picture = top.imshow(mean, origin="lower", extent=(0, 1, 0, 1), cmap="viridis")
+            figure.colorbar(picture, ax=top, shrink=0.75)
+            top.set_title(f"{kind}\ni: {_short(names[i])}\nk: {_short(names[k])}", fontsize=9)
+            top.set(xlabel="y_i", ylabel="y_k")
+            dots, centres = y[:SHOWN_DRAWS, i], (np.arange(BINS) + 0.5) / BINS
+            bottom.plot(dots, gradient[:SHOWN_DRAWS], ".", markersize=2, alpha=0.4, rasterized=True)
+            bottom.plot(centres, _mean_by_place(gradient, y[:, i]), linewidth=2)
+            bottom.set(xlabel="y_i")
+        panels[1, 0].set_ylabel("gradient at y_k")
         return _svg(figure)
 
 
-def _binned_means(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    place = np.minimum((x * BINS).astype(np.int64), BINS - 1)
-    sums, sizes = np.bincount(place, y, BINS), np.bincount(place, minlength=BINS)
-    return (np.arange(BINS) + 0.5) / BINS, sums / np.maximum(sizes, 1)
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_LETTERS else f"{name[: NAME_LETTERS - 1]}…"
+
+
+def _mean_by_place(values: np.ndarray, *coordinates: np.ndarray) -> np.ndarray:
+    """Mean value in each of BINS equal parts of [0, 1] along every coordinate."""
+    places = [np.minimum((x * BINS).astype(np.int64), BINS - 1) for x in coordinates]
+    shape = (BINS,) * len(coordinates)
+    cell = np.ravel_multi_index(places, shape)
+    sums, sizes = (np.bincount(cell, w, BINS ** len(shape)) for w in (values, None))
+    return np.asarray((sums / np.maximum(sizes, 1)).reshape(shape))
 
 
 def study_curves(study: Study) -> str:

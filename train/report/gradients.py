@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 Pairs = NDArray[np.int64]
 """(pairs, 2): labels i and k."""
 
-DRAWS = 2000
+DRAWS = 4000
 MIN_ROWS = 10
 """Training rows that a label needs before it can be expected to have taught anything."""
 IMPLIED_SHARE, IMPLIED_LIFT = 0.95, 1.5
@@ -111,7 +111,7 @@ def find_pairs(names: Sequence[str], targets: sparse.csr_array) -> LabelPairs:
     lift = together / expected
     other = ~np.eye(len(labels), dtype=bool)
     unrelated = (lift >= UNRELATED_LIFT[0]) & (lift <= UNRELATED_LIFT[1])
-    unrelated &= (expected >= MIN_EXPECTED) & other
+    unrelated &= np.triu(expected >= MIN_EXPECTED, k=1)  # either order says the same
     paths = [names[int(label)] for label in labels]
     if is_taxonomy(names):
         implied = np.array([[a.startswith(f"{b}/") for b in paths] for a in paths], dtype=bool)

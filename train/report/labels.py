@@ -205,14 +205,11 @@ def _changed_pairs(before: FinishedRun, after: FinishedRun) -> Table:
     change = sparse.triu(found[1] - found[0], k=1).tocoo()
     true, train = _together(before.true), _together(before.problem.train.targets)
     labels = before.checkpoint.labels
-    pairs = zip(change.row, change.col, change.data, strict=True)
-    listed = [(int(i), int(k), int(n)) for i, k, n in pairs if n]
-    listed.sort(key=lambda pair: (-pair[2], pair[:2]))
-    shown = [listed[i] for i in _extremes(np.array([n for *_, n in listed]), SHOWN_CHANGES)]
+    shown = _extremes(change.data, SHOWN_CHANGES)
     rows = [
         [labels[i], labels[k], int(train[i, k]), int(true[i, k]), int(found[0][i, k]),
-         int(found[1][i, k]), n]
-        for i, k, n in shown
+         int(found[1][i, k]), int(n)]
+        for i, k, n in zip(change.row[shown], change.col[shown], change.data[shown], strict=True)
     ]  # fmt: skip
     return Table(
         "pairs of labels found together",

@@ -66,12 +66,12 @@ def make_sections(runs: Sequence[FinishedRun]) -> list[Section]:
     """Everything that can be said about these runs: across them first, then one by one."""
     sections = []
     datasets = list(dict.fromkeys(run.dataset for run in runs))
-    if len(runs) > 1:
-        for dataset in datasets:
-            group = [run for run in runs if run.dataset == dataset]
-            if len(group) > 1:
-                sections.append(_comparison(dataset, group))
-        sections += [_study(study, i) for i, study in enumerate(find_studies(runs))]
+    for number, dataset in enumerate(datasets):
+        group = [run for run in runs if run.dataset == dataset]
+        if len(group) > 1:
+            sections.append(_comparison(dataset, group, f"runs-{number + 1}"))
+    for number, study in enumerate(find_studies(runs)):
+        sections.append(_study(study, f"study-{number + 1}"))
     costs = Section("Costs", "costs")
     costs.add(parameter_table(runs), training_table(runs), inference_table(runs))
     sections.append(costs)
@@ -94,7 +94,7 @@ def comparison_table(dataset: str, runs: Sequence[FinishedRun]) -> Table:
         for run in runs
     ]  # fmt: skip
     return Table(
-        f"runs on {dataset}",
+        f"test scores on {dataset}",
         [Column("run"), Column("method"), Column("seed", "d"),
          *(Column(names[key], ".4f") for key in COMPARED), Column("example-F1, tuned", ".4f")],
         rows,
@@ -105,8 +105,8 @@ def comparison_table(dataset: str, runs: Sequence[FinishedRun]) -> Table:
     ).without_empty_columns()  # fmt: skip
 
 
-def _comparison(dataset: str, runs: Sequence[FinishedRun]) -> Section:
-    section = Section(f"Runs on {dataset}", f"runs-{dataset}")
+def _comparison(dataset: str, runs: Sequence[FinishedRun], anchor: str) -> Section:
+    section = Section(f"Runs on {dataset}", anchor)
     section.add(comparison_table(dataset, runs))
     bars = figures.slice_bars(runs)
     if bars:
@@ -114,8 +114,8 @@ def _comparison(dataset: str, runs: Sequence[FinishedRun]) -> Section:
     return section
 
 
-def _study(study: Study, number: int) -> Section:
-    section = Section(f"Study: {study.title}", f"study-{number + 1}")
+def _study(study: Study, anchor: str) -> Section:
+    section = Section(f"Study: {study.title}", anchor)
     curve = Markup(figures.study_curves(study))  # noqa: S704 - ours
     section.add(Picture(curve, "dots are runs, lines their means"), study.table())
     return section

@@ -31,7 +31,7 @@ class Study:
             for value, run in self.runs
         ]  # fmt: skip
         return Table(
-            self.title,
+            "score and cost",
             [Column(self.setting.replace("_", " "), "g"), Column("run"),
              Column("example-F1", ".4f"), Column("tuned", ".4f"), Column("s an epoch", ".3g")],
             rows,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import rich.table
+from rich import box
 from rich.text import Text
 
 Value: TypeAlias = str | float | None
@@ -66,12 +67,23 @@ def _cell(value: Value, column: Column) -> Cell:
     return Cell(format(value, column.form or "g"), repr(float(value)))
 
 
-def for_terminal(table: Table) -> rich.table.Table:
-    """The same table for rich."""
-    shown = rich.table.Table(title=table.title, title_justify="left", caption_justify="left")
-    for column in table.columns:
-        shown.add_column(column.name, justify="right" if column.form else "left")
+def for_terminal(table: Table, leave_out: Sequence[str] = ()) -> rich.table.Table:
+    """The same table for rich, in 80 columns if it can be; some columns may be left out."""
+    shown = rich.table.Table(
+        title=table.title,
+        title_justify="left",
+        caption=table.note or None,
+        caption_justify="left",
+        box=box.SIMPLE,
+        padding=(0, 1, 0, 0),
+    )
+    kept = [i for i, column in enumerate(table.columns) if column.name not in leave_out]
+    for column in (table.columns[i] for i in kept):
+        # A heading breaks between words, a number never.
+        heading = column.name.replace(" ", "\n").replace("-", "-\n") if column.form else column.name
+        shown.add_column(
+            heading, justify="right" if column.form else "left", no_wrap=True, vertical="bottom"
+        )
     for row in table.cells():
-        shown.add_row(*(Text(cell.text) for cell in row))
-    shown.caption = table.note or None
+        shown.add_row(*(Text(row[i].text) for i in kept))
     return shown
