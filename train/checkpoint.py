@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ class Checkpoint:
     probe: Tensor
     """Test rows as the user has them, before scaling: (rows, features)."""
     versions: dict[str, str]
+    teacher: dict[str, Tensor] = field(default_factory=dict)
+    """Of the network that taught the predictor; empty where none did, and in older files."""
     schema: int = SCHEMA_VERSION
 
     def predictor(self) -> nn.Module:
@@ -84,9 +86,13 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read `model.pt`, refusing anything else with one sentence."""
     values = load(path)
-    missing = {field.name for field in fields(Checkpoint)} - set(values)
+    known = {
+        field.name: field.default is MISSING and field.default_factory is MISSING
+        for field in fields(Checkpoint)
+    }  # name -> whether it is required
+    missing = {name for name, is_required in known.items() if is_required} - set(values)
     if missing:
         raise CheckpointError(
             f"{path} is not a model.pt of this program: it lacks {', '.join(sorted(missing))}"
         )
-    return Checkpoint(**{field.name: values[field.name] for field in fields(Checkpoint)})
+    return Checkpoint(**{name: values[name] for name in known if name in values})

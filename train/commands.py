@@ -16,7 +16,7 @@ from train import methods
 from train.config import TrainingConfig, config_values, find_preset, read_preset
 from train.data_commands import data_command
 from train.display import TrainingDisplay, score_table
-from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError
+from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, needs_extra
 from train.listing import dataset_table, method_table
 from train.options import RunOptions
 from train.training import Prepared, prepare, train
@@ -32,6 +32,7 @@ commands
   list [methods|datasets]  what there is, and which data sets are on this machine
   data check NAME|FILE     examine a data set: sizes, label frequencies, everything suspicious
   data show NAME|FILE      a few rows with their labels
+  report RUN...            tables and plots of finished runs, as one HTML page
 
 `python -m train METHOD --help` shows the options of a method.
 example: python -m train seal --dataset demo
@@ -50,6 +51,7 @@ def dispatch(argv: Sequence[str]) -> int:
     commands: dict[str, Callable[[Console, Sequence[str]], int]] = {
         "list": _list_command,
         "data": data_command,
+        "report": _report_command,
     }
     if argv[0] in commands:
         return commands[argv[0]](console, argv[1:])
@@ -67,6 +69,12 @@ def _list_command(console: Console, argv: Sequence[str]) -> int:
     for word in argv or tables:
         console.print(tables[word]())
     return EXIT_OK
+
+
+def _report_command(console: Console, argv: Sequence[str]) -> int:
+    with needs_extra("report", "the report"):
+        from train.report.command import report_command  # noqa: PLC0415 - may be missing
+    return report_command(console, argv)
 
 
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:

@@ -99,7 +99,8 @@ class TrainingDisplay:
         if not self.lines or now - self.last_line < LOG_SECONDS:
             return
         self.last_line = now
-        latest = {k: v for k, v in position.history[-1].items() if k != "epoch"}
+        hidden = ("epoch", "stage", "seconds")
+        latest = {k: v for k, v in position.history[-1].items() if k not in hidden}
         note = self._note(latest, position)
         epoch = self._epoch(position, position.epoch)
         self.console.print(f"{epoch}  {note}", highlight=False)

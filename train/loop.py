@@ -44,8 +44,12 @@ class Position:
     """Of this stage; so are the epoch and the weights."""
     best_epoch: int = 0
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    best_teacher: dict[str, Tensor] = field(default_factory=dict)
+    """Weights of the method's teacher at the same epoch, where it has one."""
     history: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
+    epoch_seconds: float = 0.0
+    """Of the current epoch, so far."""
 
 
 class Observer(Protocol):
@@ -86,9 +90,13 @@ def fit(
             _finish_epoch(method, problem, position)
             if _stage_is_done(position, config) and position.stage + 1 < method.stages:
                 _enter_next_stage(method, position)
-        position.seconds += time.monotonic() - started
+        seconds = time.monotonic() - started
+        position.seconds += seconds
+        position.epoch_seconds += seconds
         if stopped:
             return
+        position.history[-1]["seconds"] = round(position.epoch_seconds, 4)
+        position.epoch_seconds = 0.0
         observer.on_epoch(position)
 
 
@@ -108,7 +116,7 @@ def _enter_next_stage(method: Method, position: Position) -> None:
     method.predictor.load_state_dict(position.best_weights)
     position.stage, position.stage_start = position.stage + 1, position.epoch
     position.best_score, position.best_epoch = float("-inf"), position.epoch
-    position.best_weights = {}
+    position.best_weights, position.best_teacher = {}, {}
     method.enter_stage(position.stage)
 
 
@@ -155,7 +163,9 @@ def _finish_epoch(method: Method, problem: Problem, position: Position) -> None:
     if score > position.best_score:
         position.best_score, position.best_epoch = score, position.epoch
         position.best_weights = cpu_weights(method.predictor)
-    position.history.append({"epoch": position.epoch, **losses, "validation_example_f1": score})
+        position.best_teacher = cpu_weights(method.teacher)
+    place = {"epoch": position.epoch, "stage": position.stage}
+    position.history.append({**place, **losses, "validation_example_f1": score})
 
 
 def validation_score(predictor: nn.Module, part: Part, device: torch.device) -> float:
@@ -174,8 +184,10 @@ def predict(predictor: nn.Module, rows: Rows, device: torch.device) -> np.ndarra
     return torch.cat(scores).numpy()
 
 
-def cpu_weights(network: nn.Module) -> dict[str, Tensor]:
-    """A copy of the weights that later steps do not change."""
+def cpu_weights(network: nn.Module | None) -> dict[str, Tensor]:
+    """A copy of the weights that later steps do not change; empty where there is no network."""
+    if network is None:
+        return {}
     return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
 
 

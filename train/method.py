@@ -25,6 +25,11 @@ class Method(ABC):
     stages: int = 1
     """Stages are trained one after the other, each until its validation score stalls."""
 
+    @property
+    def teacher(self) -> nn.Module | None:
+        """A network that teaches the predictor and is not part of it; `model.pt` keeps it too."""
+        return None
+
     @abstractmethod
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """Update on one batch, x (batch, features), y (batch, labels); return named losses.

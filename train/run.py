@@ -53,9 +53,18 @@ class RunFolder:
         """Row numbers of the parts: arrays `train`, `validation` and `test`."""
         return self.path / "split.npz"
 
+    @property
+    def report(self) -> Path:
+        """Tables and plots, once `python -m train report` was run."""
+        return self.path / "report.html"
+
     def files(self) -> list[Path]:
         """All of them, there or not."""
-        return [self.model, self.resume, self.metrics, self.history, self.config, self.split]
+        return [self.model, *self.evidence(), self.config, self.resume, self.report]
+
+    def evidence(self) -> list[Path]:
+        """What tells, with the model, how a finished run went."""
+        return [self.metrics, self.history, self.split]
 
 
 def open_run(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:

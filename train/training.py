@@ -240,11 +240,12 @@ def _interruptions() -> Iterator[_Flag]:
 def _finish(prepared: Prepared, method: Method, position: Position, *, finished: bool) -> Judgement:
     """Take the best epoch's weights, judge them, and write `model.pt` and `metrics.json`."""
     problem = prepared.problem
-    weights = position.best_weights
+    weights, teacher = position.best_weights, position.best_teacher
     for stage in range(position.stage + 1, method.stages):  # interrupted before its last stage
         method.enter_stage(stage)
         weights = {}
-    weights = weights or cpu_weights(method.predictor)
+    if not weights:
+        weights, teacher = cpu_weights(method.predictor), cpu_weights(method.teacher)
     method.predictor.load_state_dict(weights)
     judgement = judge(
         problem,
@@ -252,13 +253,18 @@ def _finish(prepared: Prepared, method: Method, position: Position, *, finished:
         test=predict(method.predictor, problem.test.x, problem.device),
         constants=propensity_constants(prepared.data.name),
     )
-    save_checkpoint(_checkpoint(prepared, position, weights, judgement), prepared.run.model)
+    checkpoint = _checkpoint(prepared, position, weights, teacher, judgement)
+    save_checkpoint(checkpoint, prepared.run.model)
     write_metrics(prepared.run, {**_metrics(prepared, position, judgement), "finished": finished})
     return judgement
 
 
 def _checkpoint(
-    prepared: Prepared, position: Position, weights: dict[str, Tensor], judgement: Judgement
+    prepared: Prepared,
+    position: Position,
+    weights: dict[str, Tensor],
+    teacher: dict[str, Tensor],
+    judgement: Judgement,
 ) -> Checkpoint:
     data, scaling = prepared.data, prepared.problem.scaling
     return Checkpoint(
@@ -272,6 +278,7 @@ def _checkpoint(
         features=list(data.features),
         scaling=None if scaling is None else scaling.tensors(),
         weights=weights,
+        teacher=teacher,
         thresholds={"tuned": judgement.threshold, "per_label": judgement.label_thresholds},
         scores={"test": judgement.fixed, "validation": judgement.validation},
         split=_split_values(prepared),
@@ -298,6 +305,7 @@ def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> di
         "method": prepared.method_name,
         "dataset": prepared.data.name,
         "seed": prepared.options.seed,
+        "data": _data_values(prepared.options),
         "split": _split_values(prepared),
         "epochs": position.epoch,
         "best_epoch": position.best_epoch,
@@ -308,6 +316,12 @@ def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> di
         "command": prepared.command,
         "versions": _versions(),
     }
+
+
+def _data_values(options: RunOptions) -> dict[str, Any]:
+    """What loads the same rows again; which of them were in which part is in split.npz."""
+    folder = None if options.data_dir is None else str(options.data_dir)
+    return {"dataset": options.dataset, "data_dir": folder, **options.reader_options()}
 
 
 def _split_values(prepared: Prepared) -> dict[str, Any]:

@@ -193,6 +193,7 @@ def known_flags() -> set[str]:
     """Every flag that some --help shows."""
     commands = [(export.cli.main, []), (serve.cli.main, [])]
     commands += [(train.cli.main, ["data", word]) for word in ("check", "show")]
+    commands += [(train.cli.main, ["report"])]
     commands += [(train.cli.main, [name]) for name in methods.available()]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
         patch.setenv("COLUMNS", "200")

@@ -49,6 +49,17 @@ def test_what_is_loaded_scores_raw_rows_as_the_trained_network_scored_scaled_one
     assert not loaded.predictor().training
 
 
+def test_a_file_from_before_there_was_a_teacher_has_none(checkpoint, tmp_path):
+    values = vars(checkpoint).copy()
+    del values["teacher"]
+    storage.save(values, tmp_path / "model.pt")
+    assert load_checkpoint(tmp_path / "model.pt").teacher == {}
+    del values["weights"]
+    storage.save(values, tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match="it lacks weights"):
+        load_checkpoint(tmp_path / "model.pt")
+
+
 class Bomb:
     def __reduce__(self):
         return (print, ("code from the file ran",))

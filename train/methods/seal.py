@@ -4,7 +4,8 @@ Lee, Patel, Goyal, Zhao, Xu, McCallum: "Structured Energy Network As a Loss", Ne
 Dynamic: for each batch, n_F times: the loss-net takes n_E steps towards telling the true label set
 from what the task-net makes of the row; then the task-net takes one step towards cross-entropy plus
 the energy of its own probabilities. Static: an energy network is trained first (SPEN, DVN or NCE),
-frozen, and only teaches. The loss-net is thrown away after training.
+frozen, and only teaches. The loss-net has no part in predictions; `model.pt` keeps its weights for
+those who want to look at what it learned.
 
     symbol       here
     F, phi       task-net (`predictor`), lr
@@ -161,6 +162,11 @@ class Seal(Method):
             fused=True,
         )
 
+    @property
+    def teacher(self) -> nn.Module:
+        """The loss-net."""
+        return self.loss_net
+
     def task_parameters(self) -> list[nn.Parameter]:
         """What the task-net's optimiser changes."""
         return list(self.predictor.parameters())
@@ -289,37 +295,37 @@ class SealStatic(Seal):
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         self.task_net = self.predictor
-        self.teacher: EnergyLearner | None = None
+        self.learner: EnergyLearner | None = None
         if config.energy_run is None:
-            self.teacher = TEACHERS[config.loss](_teacher_config(config), problem)
-            self.stages = self.teacher.stages + 1
-            self.predictor = self.teacher.predictor
+            self.learner = TEACHERS[config.loss](_teacher_config(config), problem)
+            self.stages = self.learner.stages + 1
+            self.predictor = self.learner.predictor
         else:
             _take_weights(self.loss_net, config.energy_run)
 
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
-        """A step of the teacher before the last stage, of the task-net in it."""
-        if self.predictor is not self.task_net and self.teacher is not None:
-            return self.teacher.step(x, y)
+        """A step of the energy network before the last stage, of the task-net in it."""
+        if self.predictor is not self.task_net and self.learner is not None:
+            return self.learner.step(x, y)
         for _ in range(self.config.task_steps):
             losses = self.task_net_step(x, y)
         return losses
 
     def end_epoch(self, validation_score: float) -> None:
         """Halve the rate of whatever is being trained on a plateau."""
-        if self.predictor is not self.task_net and self.teacher is not None:
-            self.teacher.end_epoch(validation_score)
+        if self.predictor is not self.task_net and self.learner is not None:
+            self.learner.end_epoch(validation_score)
         else:
             super().end_epoch(validation_score)
 
     def enter_stage(self, stage: int) -> None:
-        """Go on with the teacher's next stage, or take its energy network as the loss."""
-        assert self.teacher is not None  # noqa: S101 - a finished run has one stage
-        if stage < self.teacher.stages:
-            self.teacher.enter_stage(stage)
-            self.predictor = self.teacher.predictor
+        """Go on with the energy network's next stage, or take it as the loss."""
+        assert self.learner is not None  # noqa: S101 - a finished run has one stage
+        if stage < self.learner.stages:
+            self.learner.enter_stage(stage)
+            self.predictor = self.learner.predictor
         else:
-            self.loss_net.load_state_dict(self.teacher.energy_net.state_dict())
+            self.loss_net.load_state_dict(self.learner.energy_net.state_dict())
             self.predictor = self.task_net
 
 
