@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from train import methods
+from train.compare_command import compare_command
 from train.config import config_values
 from train.data_commands import data_command
 from train.display import TrainingDisplay, score_table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError
 from train.listing import dataset_table, method_table
 from train.parsing import parse_run
+from train.results_command import results_command
 from train.training import Prepared, prepare, train
 
 USAGE = """\
@@ -28,6 +30,8 @@ commands
   list [methods|datasets]  what there is, and which data sets are on this machine
   data check NAME|FILE     examine a data set: sizes, label frequencies, everything suspicious
   data show NAME|FILE      a few rows with their labels
+  compare                  methods side by side over seeds, beside the papers' numbers
+  results FOLDER...        add finished runs to the committed results
 
 `python -m train METHOD --help` shows the options of a method.
 example: python -m train seal --dataset demo
@@ -46,6 +50,8 @@ def dispatch(argv: Sequence[str]) -> int:
     commands: dict[str, Callable[[Console, Sequence[str]], int]] = {
         "list": _list_command,
         "data": data_command,
+        "compare": compare_command,
+        "results": results_command,
     }
     if argv[0] in commands:
         return commands[argv[0]](console, argv[1:])
