@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,9 +94,11 @@ def _print_tables(
         members = [record for record in records if record.fraction == share]
         rows = "" if share == 1 else f", {share:g} of the training rows"
         title = f"{comparison.dataset}, split {members[0].split}{rows}"
-        console.print(leaderboard(title, members, scores))
+        console.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
+        console.print(leaderboard(members, scores))
         papers = paper_table(members, published(comparison.dataset)) if share == 1 else None
         if papers is not None:
+            console.print("beside the papers", style="bold")
             console.print(papers)
 
 
@@ -105,9 +108,10 @@ def _exit_code(
     records: dict[PlannedRun, Record],
     others: dict[PlannedRun, Outcome],
 ) -> int:
-    for run, outcome in others.items():
-        if outcome.state == "failed":
-            console.print(f"failed: {run}: {outcome.reason}", highlight=False, markup=False)
+    failed = {run: outcome for run, outcome in others.items() if outcome.state == "failed"}
+    for reason in dict.fromkeys(outcome.reason for outcome in failed.values()):
+        runs = "; ".join(str(run) for run, outcome in failed.items() if outcome.reason == reason)
+        sys.stderr.write(f"error: {reason} ({runs})\n")
     if any(outcome.state == "interrupted" for outcome in others.values()):
         left = len(comparison.runs) - len(records)
         console.print(f"interrupted with {left} runs to go: the same command goes on", markup=False)

@@ -114,20 +114,13 @@ def by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
     return groups
 
 
-def _plain_table(title: str) -> Table:
-    return Table(
-        title=title,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-    )
+def _plain_table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
 
 
-def leaderboard(title: str, records: Sequence[Record], scores: Sequence[str]) -> Table:
+def leaderboard(records: Sequence[Record], scores: Sequence[str]) -> Table:
     """Mean ± deviation over seeds; the best of the first score comes first."""
-    table = _plain_table(title)
+    table = _plain_table()
     table.add_column("method", style="bold", no_wrap=True)
     table.add_column("runs", justify="right")
     for score in scores:
@@ -159,8 +152,8 @@ def _best(means: Sequence[Mean | None]) -> float:
 
 def paper_table(records: Sequence[Record], numbers: Numbers) -> Table | None:
     """Ours beside the papers'; None where no paper has numbers for these methods."""
-    table = _plain_table("beside the papers")
-    for column in ("method", "score", "ours", "paper", "difference", "source"):
+    table = _plain_table()
+    for column in ("method", "score", "ours", "paper", "difference", "of"):
         table.add_column(column, justify="right" if column in ("ours", "difference") else "left")
     notes = {}
     for method, members in by_method(records).items():

@@ -11,6 +11,7 @@ import functools
 import json
 import multiprocessing
 import shlex
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -300,46 +301,56 @@ def _side_by_side(
     waiting, outcomes = list(runs), {}
     running: dict[Connection, tuple[PlannedRun, BaseProcess]] = {}
     with interruptions() as interrupted:
-        while running or (waiting and not interrupted.is_set()):
-            while waiting and len(running) < jobs and not interrupted.is_set():
-                run = waiting.pop(0)
-                running |= _spawned(run)
-                watcher.started(run)
+        while running or waiting:
+            if interrupted.is_set():
+                waiting.clear()
+                _stop(running)
+            while waiting and len(running) < jobs:
+                running |= _spawned(waiting.pop(0), watcher)
             for connection in wait(list(running), timeout=POLL_SECONDS):
                 run, process = running.pop(connection)  # type: ignore[call-overload]
-                outcomes[run] = _outcome(connection, process, interrupted.is_set())  # type: ignore[arg-type]
+                outcomes[run] = _outcome(connection, process)  # type: ignore[arg-type]
                 watcher.ended(run, outcomes[run])
-            for run, process in running.values():
+            for run, _ in running.values():
                 watcher.epochs_done(run, _epochs_in(run.folder.history))
-                if interrupted.is_set():
-                    process.terminate()  # it saves its state first
     return outcomes
 
 
-def _spawned(run: PlannedRun) -> dict[Connection, tuple[PlannedRun, BaseProcess]]:
+def _stop(running: dict[Connection, tuple[PlannedRun, BaseProcess]]) -> None:
+    """Ask every process to save its state and end, and wait until all have done so."""
+    for _, process in running.values():
+        process.terminate()
+    for _, process in running.values():
+        process.join()
+
+
+def _spawned(run: PlannedRun, watcher: Watcher) -> dict[Connection, tuple[PlannedRun, BaseProcess]]:
     # Forking a process that has used torch's threads or a GPU would leave them broken.
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(run, sender))
     process.start()
     sender.close()
+    watcher.started(run)
     return {receiver: (run, process)}
 
 
 def _child(run: PlannedRun, sender: Connection) -> None:
+    # Ctrl-C reaches the parent too, which asks by SIGTERM; training answers to both.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The parent reads how many epochs are done from the run folder.
     sender.send(dataclasses.astuple(_train(run, lambda epochs: None)))
 
 
-def _outcome(connection: Connection, process: BaseProcess, is_interrupted: bool) -> Outcome:
+def _outcome(connection: Connection, process: BaseProcess) -> Outcome:
     """What the child said; one that said nothing was ended before its first step, or by a bug."""
     try:
         return Outcome(*connection.recv())
     except EOFError:
         process.join()
-        if is_interrupted:
-            return Outcome("interrupted")
-        return Outcome("failed", f"its process ended with code {process.exitcode}, see above")
+    if process.exitcode == -signal.SIGTERM:
+        return Outcome("interrupted")
+    return Outcome("failed", f"its process ended with code {process.exitcode}")
 
 
 def _epochs_in(history: Path) -> int:

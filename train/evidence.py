@@ -18,7 +18,6 @@ from train.config import TrainingConfig, config_from, config_values, find_preset
 from train.errors import DataError
 from train.run import RunFolder, write_text
 
-RESULTS = Path(__file__).parent / "results"
 KEPT_SCORES = (
     "fixed.example_f1", "fixed.micro_f1", "fixed.macro_f1", "fixed.hamming_accuracy",
     "fixed.precision@1",

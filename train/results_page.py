@@ -31,8 +31,10 @@ def results_page(folder: Path) -> str:
     for path in sorted(folder.glob("*.csv")):
         records = read_results(path)
         parts.append(f"\n## {path.stem}\n")
+        splits = {record.split for record in records if record.fraction == 1}
         for table in sorted({record.table for record in records}, key=_whole_first):
-            parts.append(_section([record for record in records if record.table == table]))
+            members = [record for record in records if record.table == table]
+            parts.append(_section(members, _comparable(members[0], splits)))
     return "".join(parts) if len(parts) > 1 else HEAD + EMPTY
 
 
@@ -41,10 +43,20 @@ def _whole_first(table: tuple[str, int, float]) -> tuple[str, int, float]:
     return split, seed, -fraction
 
 
-def _section(records: Sequence[Record]) -> str:
+def _comparable(record: Record, splits: set[str]) -> Numbers:
+    """Numbers made on all training rows, beside runs on the paper's split where there are any."""
+    numbers: Numbers = {}
+    for method, row in published(record.dataset).items() if record.fraction == 1 else ():
+        for score, number in row.items():
+            theirs = number.paper.split_of(record.dataset)
+            if theirs == record.split or theirs not in splits:
+                numbers.setdefault(method, {})[score] = number
+    return numbers
+
+
+def _section(records: Sequence[Record], numbers: Numbers) -> str:
     """One table of methods on the same rows, its sources, and the command that repeats it."""
     first = records[0]
-    numbers = published(first.dataset) if first.fraction == 1 else {}
     lines = [_rows_sentence(first), "", *_table(records, numbers), ""]
     for paper in _papers(numbers):
         theirs = paper.split_of(first.dataset)
