@@ -1,6 +1,6 @@
 # Everything a developer or a newcomer runs. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench openapi
+.PHONY: help setup demo test check format bench results openapi
 
 PYTHON ?= python3
 VENV := .venv
@@ -43,6 +43,9 @@ bench: $(VENV)/.dev  ## compare speeds, as ratios
 	$(PY) -m benchmarks.metrics
 	$(PY) -m benchmarks.energy_samples
 	$(PY) -m benchmarks.training
+
+results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
+	$(PY) -m train results --page docs/results.md
 
 openapi: $(VENV)/.dev  ## write serve/openapi.json anew
 	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json

@@ -4,4 +4,5 @@ import sys
 
 from train.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # the processes of `compare --jobs` import this module too
+    sys.exit(main())

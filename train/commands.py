@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 from train import methods
-from train.config import TrainingConfig, config_values, find_preset, read_preset
+from train.compare_command import compare_command
+from train.config import config_values
 from train.data_commands import data_command
 from train.display import TrainingDisplay, score_table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, needs_extra
 from train.listing import dataset_table, method_table
-from train.options import RunOptions
+from train.parsing import parse_run
+from train.results_command import results_command
 from train.training import Prepared, prepare, train
 
 USAGE = """\
@@ -32,6 +30,8 @@ commands
   list [methods|datasets]  what there is, and which data sets are on this machine
   data check NAME|FILE     examine a data set: sizes, label frequencies, everything suspicious
   data show NAME|FILE      a few rows with their labels
+  compare                  methods side by side over seeds, beside the papers' numbers
+  results FOLDER...        add finished runs to the committed results
   report RUN...            tables and plots of finished runs, as one HTML page
 
 `python -m train METHOD --help` shows the options of a method.
@@ -51,6 +51,8 @@ def dispatch(argv: Sequence[str]) -> int:
     commands: dict[str, Callable[[Console, Sequence[str]], int]] = {
         "list": _list_command,
         "data": data_command,
+        "compare": compare_command,
+        "results": results_command,
         "report": _report_command,
     }
     if argv[0] in commands:
@@ -101,40 +103,6 @@ def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> i
 def _resuming(command: str) -> str:
     words = [word for word in shlex.split(command) if word not in ("--overwrite", "--resume")]
     return shlex.join([*words, "--resume"])
-
-
-def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, TrainingConfig]:
-    """Parse flags over the data set's preset over the defaults of the method."""
-    module = methods.load(method_name)
-    options, config = _parse(method_name, module, argv, module.Config())
-    preset = find_preset(options.preset, options.dataset, method_name)
-    if preset is not None:
-        defaults = read_preset(preset, module.Config, variant=config.variant, name=options.preset)
-        options, config = _parse(method_name, module, argv, defaults)
-    return options, config
-
-
-def _parse(
-    method_name: str, module: ModuleType, argv: Sequence[str], defaults: TrainingConfig
-) -> tuple[RunOptions, TrainingConfig]:
-    parsed: Any
-    command = dataclasses.make_dataclass(
-        "Command",
-        [("run", RunOptions), ("method", module.Config, dataclasses.field(default=defaults))],
-    )
-    try:
-        parsed = tyro.cli(
-            command,
-            prog=f"python -m train {method_name}",
-            description=methods.summary(module),
-            args=list(argv),
-            config=(tyro.conf.OmitArgPrefixes,),
-        )
-    except SystemExit as stop:
-        if stop.code == EXIT_OK:  # after --help
-            print(f"example: python -m train {method_name} --dataset demo --seed 1")
-        raise
-    return parsed.run, parsed.method
 
 
 def _print_settings(console: Console, prepared: Prepared) -> None:

@@ -9,7 +9,7 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 import typeguard
 
@@ -22,6 +22,13 @@ EVERY_ITEM = typeguard.CollectionCheckStrategy.ALL_ITEMS
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """What every method's `Config` has: how long to train, on what batches."""
+
+    KINDS: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Where a method comes in several kinds: the fields that choose each, by its name.
+
+    `seal:margin` on the command line, the table `[margin]` of a preset and the rows of results
+    mean the kind `margin` of this table. A config is of exactly one kind.
+    """
 
     epochs: int = 300
     """Passes over the training rows, at most."""
@@ -37,7 +44,10 @@ class TrainingConfig:
 
     @property
     def variant(self) -> str:
-        """Which table of a preset is meant, where a method comes in several kinds."""
+        """The kind that the fields choose; empty for a method that has only one."""
+        for kind, fields in self.KINDS.items():
+            if all(getattr(self, name) == value for name, value in fields.items()):
+                return kind
         return ""
 
 

@@ -10,8 +10,8 @@ import tyro
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
-    """Which rows, and how they are cut into parts."""
+class SourceOptions:
+    """Where rows come from, and how they are cut into parts."""
 
     dataset: Annotated[str, tyro.conf.arg(metavar="NAME|FILE")]
     """Name of a known data set (`python -m train list datasets`), or a file of your own."""
@@ -21,8 +21,6 @@ class DataOptions:
     """`published`, shares such as 60/20/20 (stratified), or `auto`: what fits the data set."""
     split_seed: int = 0
     """Which of the equally good stratified splits."""
-    fraction: float = 1.0
-    """Share of the training rows to use; validation and test stay whole."""
     label_columns: str | None = None
     """Tables only: the column with each row's list of labels, or 0/1 columns such as `label_*`."""
     label_separator: str | None = None
@@ -38,6 +36,14 @@ class DataOptions:
             "zero_based": self.zero_based,
         }
         return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(SourceOptions):
+    """Which rows, and how many of them are for training."""
+
+    fraction: float = 1.0
+    """Share of the training rows to use; validation and test stay whole."""
 
 
 @dataclass(frozen=True, kw_only=True)

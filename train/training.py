@@ -40,6 +40,7 @@ from train.loop import (
 from train.method import Method
 from train.options import DataOptions, RunOptions
 from train.problem import Problem, feature_matrix, make_problem, resolve_device
+from train.revision import revision
 from train.run import (
     RunFolder,
     open_run,
@@ -77,6 +78,8 @@ class Prepared:
     problem: Problem
     run: RunFolder
     command: str
+    commit: str | None
+    """Of the checkout, read before training: later it may be another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +122,7 @@ def prepare(
         problem=problem,
         run=run,
         command=command,
+        commit=revision(),
     )
 
 
@@ -132,7 +136,7 @@ def train(prepared: Prepared, display: Display) -> Result:
     position = _resumed(prepared, method) if options.resume else Position()
     write_config(run, prepared.method_name, config_values(prepared.config))
     write_split(run, prepared.split)
-    with _interruptions() as interrupted:
+    with interruptions() as interrupted:
         fit(
             method,
             prepared.problem,
@@ -217,7 +221,7 @@ class _Flag:
 
 
 @contextmanager
-def _interruptions() -> Iterator[_Flag]:
+def interruptions() -> Iterator[_Flag]:
     """Turn the first SIGINT or SIGTERM into a flag, so that the current step can finish."""
     stop = _Flag()
     numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
@@ -303,7 +307,9 @@ def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> di
     thresholds = {"tuned": columns.pop("threshold"), "per_label": columns.pop("label_thresholds")}
     return {
         "method": prepared.method_name,
+        "kind": prepared.config.variant,
         "dataset": prepared.data.name,
+        "preset": prepared.options.preset,
         "seed": prepared.options.seed,
         "data": _data_values(prepared.options),
         "split": _split_values(prepared),
@@ -314,6 +320,7 @@ def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> di
         "thresholds": thresholds,
         "config": config_values(prepared.config),
         "command": prepared.command,
+        "commit": prepared.commit,
         "versions": _versions(),
     }
 

@@ -130,7 +130,11 @@ def test_serving_a_bundle_with_one_flipped_byte(run, tmp_path):
     assert "does not exist" in one_sentence(run("serve", "nowhere", code=2).stderr)
 
 
-@pytest.mark.parametrize("words", [["train"], ["train", "ce"], ["export"], ["serve"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [["train"], ["train", "ce"], ["train", "compare"], ["train", "results"], ["export"], ["serve"]],
+    ids=" ".join,
+)
 def test_help_ends_with_an_example(run, words):
     text = run(*words, "--help").stdout.strip()
     assert "example:" in "\n".join(text.splitlines()[-2:])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 
 from train.data import MultiLabelData, Split
+from train.evidence import KEPT_SCORES, Record
 from train.problem import Problem, make_problem
 
 N_ROWS, N_FEATURES, N_LABELS = 64, 12, 6
@@ -42,3 +46,28 @@ def problem(request: pytest.FixtureRequest) -> Problem:
 @pytest.fixture
 def dense_problem() -> Problem:
     return small_problem()
+
+
+def make_record(method: str = "ce", seed: int = 0, value: float = 0.4, **changes: object) -> Record:
+    plain = Record(
+        dataset="genbase",
+        method=method,
+        preset="auto",
+        changed="",
+        seed=seed,
+        split="60/20/20",
+        split_seed=0,
+        fraction=1.0,
+        epochs=9,
+        best_epoch=4,
+        seconds=1.5,
+        command=f"python -m train {method} --dataset genbase --seed {seed}",
+        commit="0123abc",
+        scores=dict.fromkeys(KEPT_SCORES, value),
+    )
+    return replace(plain, **changes)
+
+
+@pytest.fixture
+def record() -> Callable[..., Record]:
+    return make_record

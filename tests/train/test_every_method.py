@@ -26,16 +26,10 @@ SMALL = {
     "loss_steps": 2,
     "task_steps": 2,
 }
-VARIANTS: dict[str, list[dict[str, object]]] = {
-    "seal": [
-        *({"loss": loss} for loss in ("nce", "ranking", "regression", "regression-s", "margin")),
-        *({"loss": loss, "static": True} for loss in ("nce", "regression", "margin")),
-    ]
-}
 CASES = [
-    pytest.param(name, variant, id="-".join([name, *map(str, variant.values())]))
+    pytest.param(name, variant, id="-".join(filter(None, [name, kind])))
     for name in methods.available()
-    for variant in VARIANTS.get(name, [{}])
+    for kind, variant in (methods.load(name).Config.KINDS or {"": {}}).items()
 ]
 every_method = pytest.mark.parametrize(("name", "variant"), CASES)
 
@@ -115,6 +109,14 @@ def test_has_a_one_line_summary(name):
 def test_builds_from_its_defaults(name, dense_problem):
     method = methods.load(name).build(methods.load(name).Config(), dense_problem)
     assert method.stages >= 1
+
+
+@pytest.mark.parametrize("name", methods.available())
+def test_every_kind_is_what_its_fields_choose(name):
+    config_class = methods.load(name).Config
+    for kind, fields in config_class.KINDS.items():
+        assert config_class(**fields).variant == kind
+    assert config_class().variant == next(iter(config_class.KINDS), "")
 
 
 def preset_tables() -> list[object]:

@@ -217,13 +217,13 @@ def published(file: str) -> list[dict[str, str]]:
 
 
 def test_published_numbers_agree_with_themselves():
-    for row in published("cost_parameters.csv"):
+    for row in published("parameters.csv"):
         assert int(row["ce"]) + int(row["energy_net"]) == int(row["seal_training"]), row
         assert row["ce"] == row["seal_inference"]
         assert int(row["ce"]) < int(row["energy_net"])
-    datasets = {row["dataset"] for row in published("cost_parameters.csv")}
-    assert {row["dataset"] for row in published("cost_inference.csv")} == datasets
-    assert set(published("cost_training.csv")[0]) - {"kind"} == datasets
+    datasets = {row["dataset"] for row in published("parameters.csv")}
+    assert {row["dataset"] for row in published("inference.csv")} == datasets
+    assert set(published("training.csv")[0]) - {"kind"} == datasets
 
 
 def test_costs_stand_beside_the_published_ones(runs):

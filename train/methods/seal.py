@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,17 @@ from train.storage import load
 @dataclass(frozen=True, kw_only=True)
 class Config(TrainingConfig):
     """Hyper-parameters of SEAL."""
+
+    KINDS: ClassVar[dict[str, dict[str, Any]]] = {
+        "nce": {"loss": "nce", "static": False},
+        "ranking": {"loss": "ranking", "static": False},
+        "regression": {"loss": "regression", "static": False},
+        "regression-s": {"loss": "regression-s", "static": False},
+        "margin": {"loss": "margin", "static": False},
+        "static-nce": {"loss": "nce", "static": True},
+        "static-regression": {"loss": "regression", "static": True},
+        "static-margin": {"loss": "margin", "static": True},
+    }
 
     loss: Literal["nce", "ranking", "regression", "regression-s", "margin"] = "nce"
     """What the loss-net learns from."""
@@ -117,11 +128,6 @@ class Config(TrainingConfig):
             )
         if self.energy_run is not None and not self.static:
             raise ConfigError("--energy-run is for a static loss-net: add --static")
-
-    @property
-    def variant(self) -> str:
-        """`nce`, `static-nce`, ..."""
-        return f"static-{self.loss}" if self.static else self.loss
 
 
 TEACHERS: dict[str, Callable[[Any, Problem], EnergyLearner]] = {

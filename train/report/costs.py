@@ -13,7 +13,7 @@ from pathlib import Path
 from train.report.runs import FinishedRun
 from train.report.tables import Column, Row, Table
 
-PUBLISHED = Path(__file__).parents[1] / "published"
+PUBLISHED = Path(__file__).parents[1] / "papers" / "seal" / "costs"
 ENERGY_NETWORKS = ("spen", "dvn", "nce")
 IN_PAPER = ("ce", "seal", *ENERGY_NETWORKS)
 
@@ -44,7 +44,7 @@ def count_parameters(run: FinishedRun) -> ParameterCounts:
 
 def parameter_table(runs: Sequence[FinishedRun]) -> Table:
     """Table 17: the task-net, the energy network, both, and what is left for inference."""
-    published = _published("cost_parameters.csv", "dataset")
+    published = _published("parameters.csv", "dataset")
     rows: list[Row] = []
     for run in runs:
         counts, paper = count_parameters(run), published.get(run.dataset)
@@ -74,7 +74,7 @@ def _published_sizes(run: FinishedRun, paper: dict[str, str] | None) -> list[int
 
 def training_table(runs: Sequence[FinishedRun]) -> Table:
     """Table 19: seconds an epoch, and how many times those of `ce`."""
-    published = _published("cost_training.csv", "kind")
+    published = _published("training.csv", "kind")
     rows: list[Row] = []
     for run in runs:
         base = _baseline(run, runs)
@@ -99,7 +99,7 @@ def training_table(runs: Sequence[FinishedRun]) -> Table:
 
 def inference_table(runs: Sequence[FinishedRun]) -> Table:
     """Table 18: test rows scored in a second, and how many times those of energy networks."""
-    published = _published("cost_inference.csv", "dataset")
+    published = _published("inference.csv", "dataset")
     rows: list[Row] = []
     for run in runs:
         base, paper = _baseline(run, runs), published.get(run.dataset)

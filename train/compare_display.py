@@ -1,0 +1,228 @@
+"""What a person sees of a comparison: progress over its runs, the leaderboard, the figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from train.comparison import Comparison, Outcome, PlannedRun
+from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
+from train.errors import ConfigError, did_you_mean, needs_extra
+from train.evidence import Mean, Record, mean_score, read_metrics
+from train.published import Numbers
+
+TITLES = SHOWN_SET_METRICS | SHOWN_RANKING_METRICS
+GROUPS = {
+    "fixed": "at 0.5",
+    "tuned": "tuned",
+    "per_label": "per label",
+    "oracle": "oracle",
+    "validation": "validation",
+}
+COMPLETE = ("fixed", "validation")
+"""Groups that have the ranking metrics too."""
+DEFAULT_SCORES = (
+    "fixed.example_f1",
+    "tuned.example_f1",
+    "tuned.micro_f1",
+    "tuned.macro_f1",
+    "tuned.hamming_accuracy",
+    "fixed.precision@1",
+)
+"""SEAL's, and the five of C-GMVAE."""
+
+
+def score_name(word: str) -> str:
+    """`GROUP.METRIC` of what the user wrote; a metric alone is meant at 0.5."""
+    group, dot, metric = word.strip().rpartition(".")
+    group = group if dot else "fixed"
+    if group not in GROUPS:
+        raise ConfigError(f"--metric {word} has no such group; {did_you_mean(group, GROUPS)}")
+    known = TITLES if group in COMPLETE else SHOWN_SET_METRICS
+    if metric not in known:
+        raise ConfigError(f"--metric {word} is not known; {did_you_mean(metric, known)}")
+    return f"{group}.{metric}"
+
+
+def score_title(score: str) -> str:
+    """How a table calls a score."""
+    group, _, metric = score.partition(".")
+    if group == "fixed" and metric in SHOWN_RANKING_METRICS:
+        return TITLES[metric]  # no threshold is involved
+    return f"{TITLES[metric]} {GROUPS[group]}"
+
+
+class ComparisonDisplay:
+    """A bar over all runs and a line for each that goes on; plain lines without a terminal."""
+
+    def __init__(self, console: Console, comparison: Comparison, *, enabled: bool) -> None:
+        self.console = console
+        self.lines = enabled and not console.is_terminal
+        self.total, self.count = len(comparison.runs), len(comparison.finished)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not (enabled and console.is_terminal),
+        )
+        self.bar = self.progress.add_task("runs", total=self.total, completed=self.count)
+        self.tasks = {run: self.progress.add_task("", visible=False) for run in comparison.runs}
+
+    def started(self, run: PlannedRun) -> None:
+        """Show a line for the run; early stopping can only shorten it."""
+        self.progress.reset(
+            self.tasks[run], description=f"  {run}", total=run.config.epochs, visible=True
+        )
+
+    def epochs_done(self, run: PlannedRun, epochs: int) -> None:
+        """Move its bar."""
+        # Each stage of a method has as many epochs again.
+        stages = max(1, -(-epochs // run.config.epochs))
+        self.progress.update(self.tasks[run], completed=epochs, total=stages * run.config.epochs)
+
+    def ended(self, run: PlannedRun, outcome: Outcome) -> None:
+        """Say what it gave."""
+        self.count += outcome.state != "interrupted"
+        self.progress.update(self.bar, completed=self.count)
+        self.progress.update(self.tasks[run], visible=False)
+        if self.lines:
+            told = f"[{self.count}/{self.total}] {run}: {_told(run, outcome)}"
+            self.console.print(told, highlight=False, markup=False, soft_wrap=True)
+
+
+def _told(run: PlannedRun, outcome: Outcome) -> str:
+    if outcome.state != "finished":
+        return outcome.state
+    metrics = read_metrics(run.folder.path)
+    score = metrics["scores"]["fixed"]["example_f1"]
+    return f"example-F1 {score:.4f} after {metrics['seconds']:.1f} s"
+
+
+def by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The records of each method, in the order in which methods first appear."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.method, []).append(record)
+    return groups
+
+
+def _plain_table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+
+
+def leaderboard(records: Sequence[Record], scores: Sequence[str]) -> Table:
+    """Mean ± deviation over seeds; the best of the first score comes first."""
+    table = _plain_table()
+    table.add_column("method", style="bold", no_wrap=True)
+    table.add_column("runs", justify="right")
+    for score in scores:
+        # Without the hyphen the title can be broken into lines: the table fits into 80 columns.
+        table.add_column(score_title(score).replace("-", " "), justify="right", min_width=7)
+    table.add_column("seconds", justify="right")
+    means = {
+        method: (members, [mean_score(members, score) for score in scores])
+        for method, members in by_method(records).items()
+    }
+    best = [_best(means_of) for means_of in zip(*(row for _, row in means.values()), strict=True)]
+    for method, (members, row) in sorted(means.items(), key=lambda item: -_value(item[1][1][0])):
+        cells = [
+            Text(str(mean or "").replace(" ± ", "\n±"), "bold" if _value(mean) == top else "")
+            for mean, top in zip(row, best, strict=True)
+        ]
+        seconds = sum(record.seconds for record in members) / len(members)
+        table.add_row(method, str(len(members)), *cells, f"{seconds:.1f}")
+    return table
+
+
+def _value(mean: Mean | None) -> float:
+    return float("-inf") if mean is None else mean.value
+
+
+def _best(means: Sequence[Mean | None]) -> float:
+    return max(map(_value, means))
+
+
+def paper_table(records: Sequence[Record], numbers: Numbers) -> Table | None:
+    """Ours beside the papers'; None where no paper has numbers for these methods."""
+    table = _plain_table()
+    for column in ("method", "score", "ours", "paper", "difference", "of"):
+        table.add_column(column, justify="right" if column in ("ours", "difference") else "left")
+    notes = {}
+    for method, members in by_method(records).items():
+        for score, number in numbers.get(method, {}).items():
+            mean = mean_score(members, score)
+            if mean is None:
+                continue
+            paper = number.paper
+            known = Mean(number.value, number.deviation)
+            table.add_row(
+                method,
+                score_title(score),
+                str(mean),
+                f"{known}{'?' if number.is_doubtful else ''}",
+                f"{mean.value - known.value:+.4f}",
+                paper.name,
+            )
+            notes[paper.name] = f"{paper.name}: {paper.citation}; {paper.protocol}, split "
+            theirs, ours = paper.split_of(members[0].dataset), members[0].split
+            notes[paper.name] += theirs if theirs == ours else f"{theirs}, ours {ours}"
+    table.caption, table.caption_justify = "\n".join(notes.values()), "left"
+    return table if table.row_count else None
+
+
+def save_low_data_plot(path: Path, records: Sequence[Record], score: str, baseline: str) -> None:
+    """Draw the score of each method, over that of the baseline, by share of the training rows."""
+    with needs_extra("report", "--plot"):
+        from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra, which may be missing
+    shares = sorted({record.fraction for record in records})
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axes = figure.add_subplot(
+        xscale="log",
+        xlabel="share of the training rows",
+        ylabel=f"{score_title(score)} over that of {baseline}",
+        title=records[0].dataset,
+    )
+    for method in by_method(records):
+        points = _relative(records, method, baseline, score)
+        used = [share for share in shares if share in points]
+        axes.errorbar(
+            used,
+            [points[share].value for share in used],
+            yerr=[points[share].deviation or 0 for share in used],
+            marker="o",
+            capsize=3,
+            label=method,
+        )
+    axes.set_xticks(shares, [f"{share:g}" for share in shares])
+    axes.set_xticks([], minor=True)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--plot {path} cannot be written ({error}): name a .png or .svg file in a folder "
+            "that exists"
+        ) from error
+
+
+def _relative(
+    records: Sequence[Record], method: str, baseline: str, score: str
+) -> dict[float, Mean]:
+    """By share: mean and deviation over seeds, both divided by the baseline's mean."""
+    points = {}
+    for share in {record.fraction for record in records}:
+        here = by_method([record for record in records if record.fraction == share])
+        ours, theirs = (mean_score(here.get(name, []), score) for name in (method, baseline))
+        if ours and theirs and theirs.value:
+            spread = None if ours.deviation is None else ours.deviation / theirs.value
+            points[share] = Mean(ours.value / theirs.value, spread)
+    return points

@@ -1,0 +1,81 @@
+"""Numbers that papers have published: `train/papers/PAPER/`, a table for each score."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PAPERS = Path(__file__).parent / "papers"
+CELL = re.compile(r"(?P<value>\d*\.\d+)(±(?P<deviation>\d*\.\d+))?(?P<doubt>\?)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """Where numbers come from, and how they were made."""
+
+    name: str
+    citation: str
+    scale: float
+    """The tables' numbers are ours times this."""
+    split: str
+    protocol: str
+    """How scores became label sets."""
+    note: str
+    other_splits: dict[str, str] = field(default_factory=dict)
+    """By data set, where it is not `split`."""
+
+    def split_of(self, dataset: str) -> str:
+        """The rule by which the paper cut this data set."""
+        return self.other_splits.get(dataset, self.split)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """One number of a paper, on our scale from 0 to 1."""
+
+    paper: Paper
+    value: float
+    deviation: float | None
+    is_doubtful: bool
+
+
+Numbers = dict[str, dict[str, Published]]
+"""By method, such as `seal:nce`, and score, such as `fixed.example_f1`."""
+
+
+def published(dataset: str) -> Numbers:
+    """All numbers for a data set; empty where there are none."""
+    return _all_numbers().get(dataset, {})
+
+
+@functools.cache
+def _all_numbers() -> dict[str, Numbers]:
+    numbers: dict[str, Numbers] = {}
+    for folder in sorted(path.parent for path in PAPERS.glob("*/paper.toml")):
+        paper = Paper(**tomllib.loads((folder / "paper.toml").read_text(encoding="utf-8")))
+        for table in sorted(folder.glob("*.csv")):
+            with table.open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    method = row.pop("method")
+                    for dataset, cell in row.items():
+                        if cell:
+                            found = numbers.setdefault(dataset, {}).setdefault(method, {})
+                            found[table.stem] = _number(cell, paper, table)
+    return numbers
+
+
+def _number(cell: str, paper: Paper, table: Path) -> Published:
+    match = CELL.fullmatch(cell)
+    if match is None:
+        raise ValueError(f"{table} holds {cell!r}, which is no number")
+    deviation = match["deviation"]
+    return Published(
+        paper=paper,
+        value=float(match["value"]) / paper.scale,
+        deviation=None if deviation is None else float(deviation) / paper.scale,
+        is_doubtful=match["doubt"] is not None,
+    )

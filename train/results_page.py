@@ -1,0 +1,144 @@
+"""`docs/results.md`, made from the committed results and the papers' numbers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
+from train.evidence import KEPT_SCORES, Record, mean_score, read_results
+from train.published import Numbers, Paper, Published, published
+
+HEAD = """\
+# Results
+
+Made by `make results` from the rows in `train/results`, one a run, and the papers' numbers in
+`train/papers`; never edited by hand. [compare.md](compare.md) says how runs are made and added,
+[metrics.md](metrics.md) what the numbers mean.
+
+A cell is *ours* (*paper*, difference): mean ± standard deviation over seeds, then the paper's
+number and how far ours is above it, worse ones included. Bold is our best; `?` marks a number that
+is doubtful in its source. Seconds are those of training one run.
+"""
+EMPTY = "\nNo run has been added yet.\n"
+NOT_RUN = "no run"
+
+
+def results_page(folder: Path) -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for path in sorted(folder.glob("*.csv")):
+        records = read_results(path)
+        parts.append(f"\n## {path.stem}\n")
+        splits = {record.split for record in records if record.fraction == 1}
+        for table in sorted({record.table for record in records}, key=_whole_first):
+            members = [record for record in records if record.table == table]
+            parts.append(_section(members, _comparable(members[0], splits)))
+    return "".join(parts) if len(parts) > 1 else HEAD + EMPTY
+
+
+def _whole_first(table: tuple[str, int, float]) -> tuple[str, int, float]:
+    split, seed, fraction = table
+    return split, seed, -fraction
+
+
+def _comparable(record: Record, splits: set[str]) -> Numbers:
+    """Numbers made on all training rows, beside runs on the paper's split where there are any."""
+    numbers: Numbers = {}
+    for method, row in published(record.dataset).items() if record.fraction == 1 else ():
+        for score, number in row.items():
+            theirs = number.paper.split_of(record.dataset)
+            if theirs == record.split or theirs not in splits:
+                numbers.setdefault(method, {})[score] = number
+    return numbers
+
+
+def _section(records: Sequence[Record], numbers: Numbers) -> str:
+    """One table of methods on the same rows, its sources, and the command that repeats it."""
+    first = records[0]
+    lines = [_rows_sentence(first), "", *_table(records, numbers), ""]
+    for paper in _papers(numbers):
+        theirs = paper.split_of(first.dataset)
+        where = f"split {theirs}" if theirs == first.split else f"split {theirs}, unlike ours"
+        lines += [f"{paper.name}: {paper.citation}; {paper.protocol}; {where}. {paper.note}", ""]
+    lines += ["<!-- not run: it trains for long -->", "```sh", *_commands(records), "```"]
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _rows_sentence(record: Record) -> str:
+    share = "all" if record.fraction == 1 else f"{record.fraction:g} of the"
+    return f"Split {record.split}, split seed {record.split_seed}, {share} training rows."
+
+
+def _papers(numbers: Numbers) -> list[Paper]:
+    papers = {
+        number.paper.name: number.paper for row in numbers.values() for number in row.values()
+    }
+    return list(papers.values())
+
+
+def _table(records: Sequence[Record], numbers: Numbers) -> Iterable[str]:
+    scores = [score for score in KEPT_SCORES if not score.startswith("fixed.")]
+    scores = ["fixed.example_f1", *scores, "fixed.precision@1"]
+    settings = dict.fromkeys(record.setting for record in records)
+    groups = {
+        setting: [record for record in records if record.setting == setting] for setting in settings
+    }
+    best = {
+        score: max(mean.value for group in groups.values() if (mean := mean_score(group, score)))
+        for score in scores
+    }
+    yield "| " + " | ".join(["method", "seeds", *map(_title, scores), "seconds"]) + " |"
+    yield "|---|--:|" + "---|" * len(scores) + "--:|"
+    for setting, group in groups.items():
+        known = numbers.get(setting[0], {})
+        cells = [_cell(group, score, known.get(score), best[score]) for score in scores]
+        seconds = sum(record.seconds for record in group) / len(group)
+        yield "| " + " | ".join([_name(setting), str(len(group)), *cells, f"{seconds:.0f}"]) + " |"
+    for method in numbers:
+        if all(method != name for name, _, _ in settings):
+            known = numbers[method]
+            cells = [_cell([], score, known.get(score), best[score]) for score in scores]
+            yield "| " + " | ".join([method, "0", *cells, ""]) + " |"
+
+
+def _title(score: str) -> str:
+    group, _, metric = score.partition(".")
+    if metric in SHOWN_RANKING_METRICS:
+        return SHOWN_RANKING_METRICS[metric]
+    return f"{SHOWN_SET_METRICS[metric]} {'at 0.5' if group == 'fixed' else group}"
+
+
+def _name(setting: tuple[str, str, str]) -> str:
+    method, preset, changed = setting
+    extras = [f"preset {preset}"] * (preset != "auto") + [changed] * bool(changed)
+    return f"{method} ({', '.join(extras)})" if extras else method
+
+
+def _cell(records: Sequence[Record], score: str, number: Published | None, best: float) -> str:
+    mean = mean_score(records, score)
+    ours = NOT_RUN if mean is None else str(mean)
+    if mean is not None and mean.value == best:
+        ours = f"**{ours}**"
+    if number is None:
+        return ours
+    theirs = f"{number.value:.4f}{'?' * number.is_doubtful}"
+    return f"{ours} ({theirs}{'' if mean is None else f', {mean.value - number.value:+.4f}'})"
+
+
+def _commands(records: Sequence[Record]) -> Iterable[str]:
+    """One comparison for each preset; runs with other changes have their own commands."""
+    first = records[0]
+    for preset in dict.fromkeys(record.preset for record in records):
+        members = [record for record in records if record.preset == preset and not record.changed]
+        if members:
+            methods = ",".join(dict.fromkeys(record.method for record in members))
+            words = ["python", "-m", "train", "compare", "--dataset", first.dataset]
+            words += ["--methods", methods, "--seeds", str(1 + max(r.seed for r in members))]
+            words += ["--split", first.split]
+            words += ["--split-seed", str(first.split_seed)] * bool(first.split_seed)
+            words += ["--fraction", f"{first.fraction:g}"] * (first.fraction != 1)
+            words += ["--preset", preset] * (preset != "auto")
+            yield shlex.join(words)
+    yield from dict.fromkeys(record.command for record in records if record.changed)
