@@ -15,6 +15,7 @@ from rich.console import Console
 from train.compare_display import (
     DEFAULT_SCORES,
     ComparisonDisplay,
+    check_plot,
     leaderboard,
     paper_table,
     save_low_data_plot,
@@ -50,6 +51,8 @@ def compare_command(console: Console, argv: Sequence[str]) -> int:
     """Train what is missing, then show all."""
     options = _parse(console, argv)
     scores = [score_name(word) for word in options.metric.split(",")]
+    if options.plot is not None:
+        check_plot(options.plot, len(options.shares()))
     comparison = plan(options)
     baseline = _baseline(options, comparison)
     if comparison.finished:

@@ -115,17 +115,17 @@ def by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _plain_table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    return Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
 
 
 def leaderboard(records: Sequence[Record], scores: Sequence[str]) -> Table:
     """Mean ± deviation over seeds; the best of the first score comes first."""
     table = _plain_table()
-    table.add_column("method", style="bold", no_wrap=True)
+    table.add_column("method", style="bold", overflow="fold")
     table.add_column("runs", justify="right")
     for score in scores:
         # Without the hyphen the title can be broken into lines: the table fits into 80 columns.
-        table.add_column(score_title(score).replace("-", " "), justify="right", min_width=7)
+        table.add_column(score_title(score).replace("-", " "), justify="right", width=8)
     table.add_column("seconds", justify="right")
     means = {
         method: (members, [mean_score(members, score) for score in scores])
@@ -178,10 +178,20 @@ def paper_table(records: Sequence[Record], numbers: Numbers) -> Table | None:
     return table if table.row_count else None
 
 
+def check_plot(path: Path, n_shares: int) -> None:
+    """Refuse, before any training, a figure that cannot be drawn after it."""
+    if n_shares < 2:
+        raise ConfigError("--plot draws scores by share of the rows: add --fraction 0.1,0.5,1")
+    if path.suffix not in (".png", ".svg") or not path.parent.is_dir():
+        raise ConfigError(f"--plot {path}: name a .png or .svg file in a folder that exists")
+    with needs_extra("report", "--plot"):
+        import matplotlib  # noqa: F401, PLC0415 - of the extra, which may be missing
+
+
 def save_low_data_plot(path: Path, records: Sequence[Record], score: str, baseline: str) -> None:
     """Draw the score of each method, over that of the baseline, by share of the training rows."""
-    with needs_extra("report", "--plot"):
-        from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra, which may be missing
+    from matplotlib.figure import Figure  # noqa: PLC0415 - of an extra, see check_plot
+
     shares = sorted({record.fraction for record in records})
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot(
@@ -207,11 +217,8 @@ def save_low_data_plot(path: Path, records: Sequence[Record], score: str, baseli
     axes.legend()
     try:
         figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--plot {path} cannot be written ({error}): name a .png or .svg file in a folder "
-            "that exists"
-        ) from error
+    except OSError as error:
+        raise ConfigError(f"--plot {path} cannot be written: {error.strerror}") from error
 
 
 def _relative(

@@ -122,7 +122,7 @@ def _cell(records: Sequence[Record], score: str, number: Published | None, best:
     if mean is not None and mean.value == best:
         ours = f"**{ours}**"
     if number is None:
-        return ours
+        return ours if records else ""
     theirs = f"{number.value:.4f}{'?' * number.is_doubtful}"
     return f"{ours} ({theirs}{'' if mean is None else f', {mean.value - number.value:+.4f}'})"
 

@@ -18,7 +18,14 @@ from rich.console import Console
 import train.cli
 from train import training
 from train.checkpoint import load_checkpoint
-from train.compare_display import ComparisonDisplay, leaderboard, paper_table, score_name
+from train.compare_display import (
+    DEFAULT_SCORES,
+    ComparisonDisplay,
+    leaderboard,
+    paper_table,
+    save_low_data_plot,
+    score_name,
+)
 from train.comparison import ComparisonOptions, Outcome, plan
 from train.errors import ConfigError
 from train.loop import Position, TrainingDivergedError
@@ -188,6 +195,9 @@ def test_shares_of_the_rows_have_tables_and_a_figure(capsys):
         (["--methods", "ce", "--fraction", "0.5,2"], ["--fraction", "2"]),
         (["--methods", "ce", "--fraction", "half"], ["--fraction", "half"]),
         (["--methods", "ce", "--baseline", "seal"], ["--baseline seal"]),
+        (["--methods", "ce", "--plot", "low.svg"], ["--plot", "--fraction"]),
+        (["--methods", "ce", "--fraction", "0.5,1", "--plot", "low.doc"], ["--plot low.doc"]),
+        (["--methods", "ce", "--fraction", "0.5,1", "--plot", "no/a.png"], ["--plot no/a.png"]),
         (["--methods", "ce", "--epochs", "0"], ["--epochs must be positive"]),
         (["--methods", "ce", "--preset", "x.toml"], ["x.toml is no file"]),
         (["--methods", "seal:nce", "--preset", "kind.toml"], ["seal:nce", "seal:margin"]),
@@ -226,7 +236,7 @@ def shown(renderable: object, width: int = 80) -> str:
 
 def test_the_leaderboard_begins_with_the_best_and_fits_into_80_columns(record):
     records = [record("ce", 0, 0.4), record("seal:margin", 0, 0.5), record("seal:margin", 1, 0.7)]
-    text = shown(leaderboard(records, ["fixed.example_f1", "tuned.micro_f1"]))
+    text = shown(leaderboard(records, DEFAULT_SCORES))
     assert text.index("seal:margin") < text.index("ce  ")
     assert "0.6000" in text
     assert "±0.1414" in text
@@ -236,7 +246,7 @@ def test_the_leaderboard_begins_with_the_best_and_fits_into_80_columns(record):
 def test_the_papers_numbers_stand_beside_ours(record):
     records = [record("ce", 0, 0.47), record("ce", 1, 0.49), record("spo", 0)]
     text = shown(paper_table(records, published("genbase")), 120)
-    assert "0.4800 ± 0.0141  0.4737  " in text
+    assert "0.4800 ± 0.0141 0.4737 " in text
     assert "+0.0063" in text
     assert paper_table(records, published("demo")) is None
     doubtful = [record("seal:static-nce", 0, 0.4)]
@@ -262,3 +272,26 @@ def test_progress_on_a_terminal():
         display.ended(run, Outcome("interrupted"))
     assert "ce, seed 0" in capture.get()
     assert "2/3" in capture.get()
+
+
+def test_the_figure_shows_scores_over_those_of_the_baseline(record, monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **kwargs: drawn.append(figure))
+    values = {("ce", 0.1): 0.2, ("ce", 1.0): 0.5, ("seal:nce", 0.1): 0.3, ("seal:nce", 1.0): 0.6}
+    records = [
+        record(method, seed, value + shift, fraction=share)
+        for (method, share), value in values.items()
+        for seed, shift in ((0, -0.1), (1, 0.1))
+    ]
+    save_low_data_plot(Path("low.png"), records, "tuned.macro_f1", "ce")
+    (axes,) = drawn[0].axes
+    lines = {bars.get_label(): bars.lines for bars in axes.containers}
+    np.testing.assert_allclose(np.asarray(lines["ce"][0].get_ydata(), float), [1, 1])
+    np.testing.assert_allclose(np.asarray(lines["seal:nce"][0].get_ydata(), float), [1.5, 1.2])
+    # The deviation of 0.2 and 0.4 is 0.1414; divided by the baseline's 0.2 and 0.5.
+    low, high = lines["seal:nce"][1]
+    expected = np.sqrt(0.02) / np.array([0.2, 0.5])
+    ends = [np.asarray(cap.get_ydata(), dtype=float) for cap in (low, high)]
+    np.testing.assert_allclose((ends[1] - ends[0]) / 2, expected)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -31,7 +32,6 @@ PAIRS_OF_A_KIND = 2
 BINS = 12
 SHOWN_DRAWS = 800
 NAME_LETTERS = 26
-_figures = count()
 
 
 def _style() -> AbstractContextManager[None]:
@@ -40,7 +40,7 @@ def _style() -> AbstractContextManager[None]:
     values: Any = {
         "svg.fonttype": "none",  # text stays text
         "text.parse_math": False,  # names of labels may hold any letters
-        "svg.hashsalt": f"figure {next(_figures)}",  # ids differ between the figures of a page
+        "svg.hashsalt": "",  # the same ids each time
         "font.size": 10,
         "axes.titlesize": 10.5,
         "axes.prop_cycle": cycler(color=COLOURS),
@@ -66,8 +66,10 @@ def _svg(figure: Figure) -> str:
         figure.savefig(text, format="svg", metadata={"Date": None}, dpi=144)
     svg = text.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
-    # Groups are numbered in every figure alike: such ids would repeat on the page.
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    # No id may occur twice on a page: those that nobody refers to go, the others name their figure.
+    svg = re.sub(r'(<g|<image [^>]*) id="[^"]*"', r"\1", svg)
+    own = hashlib.blake2b(svg.encode(), digest_size=4).hexdigest()
+    svg = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
     # Sizes stay, families are those of the page.
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
     width, opening = figure.get_figwidth() * 96, svg[: svg.index(">")]
