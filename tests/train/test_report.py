@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
+from train.checkpoint import load_checkpoint, save_checkpoint
 from train.cli import main
 from train.report import labels as label_reports
 from train.report.costs import PUBLISHED, count_parameters, parameter_table, training_table
@@ -106,6 +107,23 @@ def test_a_run_has_its_page_in_its_folder(copy):
     assert "python -m train ce --dataset demo" in text
     assert "Method ce has no energy network." in text
     assert [path.name for path in copy.iterdir() if path.name.startswith(".")] == []
+
+
+def test_runs_from_before_all_was_recorded_are_shown_too(home, tmp_path):
+    old = Path(shutil.copytree(home / "k2", tmp_path / "old"))
+    metrics = json.loads((old / "metrics.json").read_text())
+    del metrics["data"]
+    (old / "metrics.json").write_text(json.dumps(metrics))
+    untimed = [
+        {k: v for k, v in json.loads(line).items() if k not in ("stage", "seconds")}
+        for line in (old / "history.jsonl").read_text().splitlines()
+    ]
+    (old / "history.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in untimed))
+    save_checkpoint(replace(load_checkpoint(old / "model.pt"), teacher={}), old / "model.pt")
+    assert main(["report", str(old)]) == 0
+    assert "from before model.pt kept the loss-net" in (old / "report.html").read_text("utf-8")
+    (run,) = load_runs([old])
+    assert run.seconds_per_epoch == metrics["seconds"] / 3
 
 
 def test_words_from_the_data_are_no_markup():

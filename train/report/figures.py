@@ -182,7 +182,7 @@ def gradient_maps(term: JointTerm, pairs: LabelPairs, names: Sequence[str]) -> s
             top, bottom = panels[:, column]
             mean = _mean_by_place(gradient, y[:, k], y[:, i])  # rows of the picture are y_k
             picture = top.imshow(mean, origin="lower", extent=(0, 1, 0, 1), cmap="viridis")
-            figure.colorbar(picture, ax=top, shrink=0.75)
+            figure.colorbar(picture, ax=top, shrink=0.75).ax.tick_params(labelsize=8)
             top.set_title(f"{kind}\ni: {_short(names[i])}\nk: {_short(names[k])}", fontsize=9)
             top.set(xlabel="y_i", ylabel="y_k")
             dots, centres = y[:SHOWN_DRAWS, i], (np.arange(BINS) + 0.5) / BINS

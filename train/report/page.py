@@ -242,7 +242,7 @@ def interaction_table(summary: Summary) -> Table:
             for name, values in (("implied", summary.implied), ("unrelated", summary.unrelated))
         ],
         f"difference of means {summary.difference:+.4g}, 95 % interval {low:+.4g} to {high:+.4g} "
-        f"(bootstrap over pairs); p = {summary.p_value:.3g} that labels permuted at random differ "
+        f"(bootstrap over pairs); p = {summary.p_value:.2g} that labels permuted at random differ "
         "as much in this direction",
     )  # fmt: skip
 
