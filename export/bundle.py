@@ -6,6 +6,8 @@ model.bundle/
                   outputs `scores` (rows, labels), `top_scores` and `top_labels` (rows, k)
   labels.json     label names, one for each column
   probe.npz       real rows (`features`) with the scores torch gave (`scores`)
+  energy.onnx     only with `--with-energy`: an energy network asked by gradient descent, inputs and
+                  outputs as in model.onnx; its scores are `energy_scores` in probe.npz
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from train.errors import UserError
 
 SCHEMA_VERSION = 1
 MANIFEST, MODEL, LABELS, PROBE = "manifest.json", "model.onnx", "labels.json", "probe.npz"
+ENERGY = "energy.onnx"
 PROBE_TOLERANCE = 1e-5
 
 
@@ -92,11 +95,29 @@ class Bundle:
     labels: list[str]
     probe_features: NDArray[np.float32]
     probe_scores: NDArray[np.float32]
+    energy_scores: NDArray[np.float32] | None = None
+    """Of the probe rows by the energy network, where the bundle has one."""
+    graph: str = MODEL
 
     @property
     def model_path(self) -> Path:
         """Where the ONNX graph is."""
-        return self.path / MODEL
+        return self.path / self.graph
+
+    def energy(self) -> Bundle | None:
+        """The same bundle with its energy network in the place of the model, if it has one."""
+        if self.energy_scores is None:
+            return None
+        named = replace(self.manifest, name=f"{self.manifest.name}, energy")
+        return replace(self, manifest=named, graph=ENERGY, probe_scores=self.energy_scores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyGraph:
+    """An energy network asked by gradient descent, to be compared with the model."""
+
+    model: bytes
+    probe_scores: NDArray[np.float32]
 
 
 def write_bundle(
@@ -107,6 +128,7 @@ def write_bundle(
     labels: list[str],
     probe_features: NDArray[np.float32],
     probe_scores: NDArray[np.float32],
+    energy: EnergyGraph | None = None,
 ) -> None:
     """Write a whole bundle beside `path`, then rename it into place: never a half-written one."""
     path = path.absolute()
@@ -120,8 +142,12 @@ def write_bundle(
     try:
         (scratch / MODEL).write_bytes(model)
         (scratch / LABELS).write_text(json.dumps(labels, ensure_ascii=False), encoding="utf-8")
-        np.savez_compressed(scratch / PROBE, features=probe_features, scores=probe_scores)
-        entries = {name: _entry(scratch / name) for name in (MODEL, LABELS, PROBE)}
+        probe = {"features": probe_features, "scores": probe_scores}
+        if energy is not None:
+            (scratch / ENERGY).write_bytes(energy.model)
+            probe["energy_scores"] = energy.probe_scores
+        np.savez_compressed(scratch / PROBE, allow_pickle=False, **probe)
+        entries = {file.name: _entry(file) for file in sorted(scratch.iterdir())}
         text = json.dumps(
             {**asdict(manifest), "files": {n: asdict(e) for n, e in entries.items()}}, indent=2
         )
@@ -150,6 +176,7 @@ def load_bundle(path: Path) -> Bundle:
                 labels=labels,
                 probe_features=probe["features"],
                 probe_scores=probe["scores"],
+                energy_scores=probe["energy_scores"] if ENERGY in manifest.files else None,
             )
     except (OSError, ValueError, KeyError) as error:
         raise BundleError(f"{path} cannot be read ({error}); export the model again") from error
@@ -200,10 +227,11 @@ def _manifest_from(raw: dict[str, Any], path: Path) -> Manifest:
         raise BundleError(
             f"{path}: {MANIFEST} is incomplete ({error}); export the model again"
         ) from error
-    if set(files) != {MODEL, LABELS, PROBE}:
+    if set(files) - {ENERGY} != {MODEL, LABELS, PROBE}:
         # Also keeps a manifest from naming files outside its own folder.
         raise BundleError(
-            f"{path}: {MANIFEST} must list just {MODEL}, {LABELS} and {PROBE}; export it again"
+            f"{path}: {MANIFEST} must list just {MODEL}, {LABELS}, {PROBE} and at most {ENERGY}; "
+            "export it again"
         )
     return manifest
 

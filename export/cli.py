@@ -24,6 +24,9 @@ class Options:
     name: str | None = None
     """Name that clients ask for; unless told DATASET-METHOD."""
 
+    with_energy: bool = False
+    """Add energy.onnx, SEAL's loss-net asked by gradient descent, for `python -m serve bench`."""
+
     def __post_init__(self) -> None:
         if self.name is not None and not (self.name.isprintable() and self.name.strip("/ ")):
             raise ConfigError(
@@ -41,7 +44,9 @@ def _command(argv: Sequence[str]) -> int:
     with needs_extra("export", "exporting"):
         from export.exporting import export_checkpoint  # noqa: PLC0415 - needs the extra
     out = options.out or options.checkpoint.parent / "model.bundle"
-    manifest, parity = export_checkpoint(options.checkpoint, out, name=options.name)
+    manifest, parity = export_checkpoint(
+        options.checkpoint, out, name=options.name, with_energy=options.with_energy
+    )
     print(
         f"saved {out}: {manifest.name}, version {manifest.version}, "
         f"{manifest.input.width} features, {manifest.label_count} labels"

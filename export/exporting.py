@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,35 +12,51 @@ import onnx
 import onnxruntime as ort
 import torch
 from rich.console import Console
+from torch import nn
 
-from export.bundle import InputSpec, Manifest, Thresholds, write_bundle
-from export.to_onnx import export_predictor
-from export.verify import Parity, check_parity
+from export.bundle import EnergyGraph, InputSpec, Manifest, Thresholds, write_bundle
+from export.to_onnx import descends, export_predictor, without_path
+from export.verify import Parity, check_parity, check_path
 from train.checkpoint import Checkpoint, load_checkpoint
 from train.errors import CheckpointError
 
 
-def export_checkpoint(path: Path, out: Path, *, name: str | None = None) -> tuple[Manifest, Parity]:
-    """Write the bundle of a checkpoint; nothing is written unless the graph proves equal."""
+def export_checkpoint(
+    path: Path, out: Path, *, name: str | None = None, with_energy: bool = False
+) -> tuple[Manifest, Parity]:
+    """Write the bundle of a checkpoint; nothing is written unless the graphs prove equal."""
     checkpoint = load_checkpoint(path)
     _check_probe(checkpoint, path)
     predictor = checkpoint.predictor()
+    energy = checkpoint.energy_predictor() if with_energy else None
     with Console(stderr=True).status("exporting the graph"):
-        model = export_predictor(
-            predictor, checkpoint.shape["n_features"], checkpoint.shape["n_labels"]
-        )
-        rows = checkpoint.probe.numpy()
-        parity = check_parity(predictor, model, rows)
+        model, parity = _proved(checkpoint, predictor)
+        graph = None
+        if energy is not None:
+            energy_model, energy_parity = _proved(checkpoint, energy)
+            graph = EnergyGraph(model=energy_model, probe_scores=energy_parity.scores)
     manifest = _manifest(checkpoint, model, parity, name or checkpoint.name)
     write_bundle(
         out,
         manifest,
         model=model,
         labels=checkpoint.labels,
-        probe_features=rows,
+        probe_features=checkpoint.probe.numpy(),
         probe_scores=parity.scores,
+        energy=graph,
     )
     return manifest, parity
+
+
+def _proved(checkpoint: Checkpoint, predictor: nn.Module) -> tuple[bytes, Parity]:
+    """Export a predictor and compare it; one that descends also step by step."""
+    shape, rows = checkpoint.shape, checkpoint.probe.numpy()
+    model, way = export_predictor(predictor, shape["n_features"], shape["n_labels"]), 0.0
+    if descends(predictor):
+        way = check_path(predictor, model, rows)
+        model = without_path(model)
+    parity = check_parity(predictor, model, rows)
+    return model, replace(parity, largest_difference=max(way, parity.largest_difference))
 
 
 def _check_probe(checkpoint: Checkpoint, path: Path) -> None:

@@ -31,27 +31,102 @@ class ServedModel(nn.Module):
 
     def forward(self, features: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Map (rows, width) and () to scores (rows, labels), top scores and labels (rows, k)."""
-        logits = self.predictor(features)
-        count: Any = k.item()  # an int when run, a symbol while traced
-        torch._check(count >= 1)
-        torch._check(count <= logits.shape[1])
-        top_logits, top_labels = torch.topk(logits, count, dim=1)
-        return logits.sigmoid(), top_logits.sigmoid(), top_labels
+        return top(self.predictor(features), k)
+
+
+def top(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All scores, and the k best among logits with their labels."""
+    count: Any = k.item()  # an int when run, a symbol while traced
+    torch._check(count >= 1)
+    torch._check(count <= logits.shape[1])
+    top_logits, top_labels = torch.topk(logits, count, dim=1)
+    return logits.sigmoid(), top_logits.sigmoid(), top_labels
+
+
+class ServedDescent(nn.Module):
+    """`ServedModel` of a predictor that descends, with every point of the way as an output more."""
+
+    def __init__(self, predictor: nn.Module) -> None:
+        super().__init__()
+        self.predictor = predictor
+
+    def forward(self, features: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Outputs of `ServedModel`, and the path (rows, 1 + steps, starts, labels)."""
+        logits, path = self.predictor(features)
+        return *top(logits, k), path
+
+
+class WithPath(nn.Module):
+    """A predictor that descends, answering with its logits and its path."""
+
+    def __init__(self, predictor: nn.Module) -> None:
+        super().__init__()
+        *before, self.inference = parts_of(predictor)
+        self.before = nn.Sequential(*before)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (rows, width) to logits (rows, labels) and (rows, 1 + steps, starts, labels)."""
+        answer: tuple[Tensor, Tensor] = self.inference.with_path(self.before(features))
+        return answer
+
+
+def parts_of(predictor: nn.Module) -> list[Any]:
+    """Input scaling, if there is any, and what comes after it."""
+    return list(predictor) if isinstance(predictor, nn.Sequential) else [predictor]
+
+
+def descends(predictor: nn.Module) -> bool:
+    """Whether a predictor finds its answer by gradient-based inference."""
+    return isinstance(parts_of(predictor)[-1], GradientInference)
 
 
 def export_predictor(predictor: nn.Module, width: int, n_labels: int) -> bytes:
-    """Write the graph of a predictor: any number of rows, any k up to the number of labels."""
-    predictor = _without_autograd(predictor, width)
-    example = (torch.zeros(2, width), torch.tensor(min(2, n_labels)))
+    """Write the graph of a predictor: any number of rows, any k up to the number of labels.
+
+    That of a predictor that descends has an output more, `path`, for comparing every point of the
+    way; `without_path` takes it out.
+    """
+    outputs = ["scores", "top_scores", "top_labels"]
+    served: nn.Module = ServedModel(predictor)
+    if descends(predictor):
+        served = ServedDescent(_without_autograd(WithPath(predictor), width))
+        outputs.append("path")
+    inputs = {"features": torch.zeros(2, width), "k": torch.tensor(min(2, n_labels))}
+    return _export(served, inputs, outputs)
+
+
+def without_path(model: bytes) -> bytes:
+    """Take the output `path`, and what only it needs, out of a graph."""
+    proto = onnx.load_from_string(model)
+    graph = proto.graph
+    kept = [output for output in graph.output if output.name != "path"]
+    wanted = {output.name for output in kept}
+    nodes = []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            nodes.append(node)
+    weights = [weight for weight in graph.initializer if weight.name in wanted]
+    del graph.output[:], graph.node[:], graph.initializer[:]
+    graph.output.extend(kept)
+    graph.node.extend(reversed(nodes))
+    graph.initializer.extend(weights)
+    onnx.checker.check_model(proto)
+    return bytes(proto.SerializeToString())
+
+
+def _export(network: nn.Module, inputs: dict[str, Tensor], outputs: list[str]) -> bytes:
+    """Write a graph in which the rows of `features`, the first input, may be any number."""
+    shapes = ({0: torch.export.Dim("rows")}, *({} for _ in list(inputs)[1:]))
     with _quiet():
         program = torch.onnx.export(
-            ServedModel(predictor).eval(),
-            example,
+            network.eval(),
+            tuple(inputs.values()),
             dynamo=True,
             opset_version=OPSET,
-            input_names=["features", "k"],
-            output_names=["scores", "top_scores", "top_labels"],
-            dynamic_shapes=({0: torch.export.Dim("rows")}, {}),
+            input_names=list(inputs),
+            output_names=outputs,
+            dynamic_shapes=shapes,
             external_data=False,
             verbose=False,
         )
@@ -61,16 +136,14 @@ def export_predictor(predictor: nn.Module, width: int, n_labels: int) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _without_autograd(predictor: nn.Module, width: int) -> nn.Module:
+def _without_autograd(network: nn.Module, width: int) -> nn.Module:
     """Replace inference by gradients, which the exporter cannot follow, by what it computes.
 
     Tracing turns every gradient into ordinary operations. "symbolic" keeps the number of rows
     open; with real numbers it would be frozen to that of the example, without a word.
     """
-    if not any(isinstance(part, GradientInference) for part in predictor.modules()):
-        return predictor
     trace = make_fx(
-        predictor.requires_grad_(False),
+        network.requires_grad_(False),
         decomposition_table=dict(core_aten_decompositions().items()),
         tracing_mode="symbolic",
         _allow_non_fake_inputs=True,

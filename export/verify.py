@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from export.bundle import PROBE_TOLERANCE, BundleError
+from export.to_onnx import WithPath
+
+PATH_ROWS = 8
+"""Rows whose whole descent is compared: every point of it is as large as all their scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +41,29 @@ def check_parity(
     difference = float(np.abs(together["scores"] - expected).max())
     for i, answer in enumerate(alone):
         difference = max(difference, float(np.abs(answer["scores"][0] - expected[i]).max()))
-    if not difference <= PROBE_TOLERANCE:
-        raise BundleError(
-            f"the exported graph differs from the checkpoint by {difference:.2g} "
-            f"(at most {PROBE_TOLERANCE:.0e} is allowed): it is not written; please report this"
-        )
+    _check_difference(difference, "the exported graph")
     _check_top(together, expected, k)
     return Parity(rows=len(rows), largest_difference=difference, scores=expected)
+
+
+def check_path(predictor: nn.Module, model: bytes, rows: NDArray[np.float32]) -> float:
+    """Compare every point of a descent; return the largest difference of any of them."""
+    rows = rows[:PATH_ROWS]
+    with torch.no_grad():
+        _, expected = WithPath(predictor)(torch.from_numpy(rows))
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    (path,) = session.run(["path"], {"features": rows, "k": np.array(1, dtype=np.int64)})
+    difference = float(np.abs(path - expected.numpy()).max())
+    _check_difference(difference, "the exported descent")
+    return difference
+
+
+def _check_difference(difference: float, what: str) -> None:
+    if not difference <= PROBE_TOLERANCE:
+        raise BundleError(
+            f"{what} differs from the checkpoint by {difference:.2g} "
+            f"(at most {PROBE_TOLERANCE:.0e} is allowed): it is not written; please report this"
+        )
 
 
 def _run(

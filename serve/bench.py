@@ -82,9 +82,11 @@ def bench_command(argv: Sequence[str]) -> int:
 
 def measure(options: BenchOptions) -> list[Speed]:
     """Score the same number of rows with every bundle, round after round; slowest first."""
+    bundles = [load_bundle(path) for path in options.bundles]
+    graphs = [graph for bundle in bundles for graph in (bundle, bundle.energy()) if graph]
     predictors = [
-        OnnxPredictor(load_bundle(path), threads=options.threads, max_batch_rows=options.batch)
-        for path in options.bundles
+        OnnxPredictor(graph, threads=options.threads, max_batch_rows=options.batch)
+        for graph in graphs
     ]
     seconds: list[list[float]] = [[] for _ in predictors]
     for _ in track(range(options.rounds), "measuring", transient=True):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
 
 from train import methods
-from train.config import config_from
+from train.config import TrainingConfig, config_from
 from train.errors import CheckpointError, ConfigError
+from train.nets.inference import GradientInference
 from train.problem import Shape
 from train.storage import SCHEMA_VERSION, load, save
 
@@ -47,11 +50,37 @@ class Checkpoint:
 
     def predictor(self) -> nn.Module:
         """Rebuild the trained network: raw rows (batch, features) -> logits (batch, labels)."""
+        return self._rebuilt(self._network)
+
+    def energy_predictor(self) -> nn.Module:
+        """Rebuild the network that taught the predictor, as one that predicts by itself."""
+        if not self.teacher:
+            raise CheckpointError(
+                f"a {self.method!r} model holds no energy network beside it: only seal does, "
+                "trained with this version"
+            )
+
+        def network(module: ModuleType, config: TrainingConfig, shape: Shape) -> nn.Module:
+            inference: GradientInference = module.energy_predictor(config, shape)
+            inference.energy_net.load_state_dict(self.teacher)
+            if isinstance(inference.start, nn.Module):
+                inference.start.load_state_dict(self.weights)
+            return inference
+
+        return self._rebuilt(network)
+
+    def _network(self, module: ModuleType, config: TrainingConfig, shape: Shape) -> nn.Module:
+        network: nn.Module = module.predictor(config, shape)
+        network.load_state_dict(self.weights)
+        return network
+
+    def _rebuilt(
+        self, network_of: Callable[[ModuleType, TrainingConfig, Shape], nn.Module]
+    ) -> nn.Module:
         try:
             module = methods.load(self.method)
             config = config_from(self.config, module.Config, source="the checkpoint")
-            network: nn.Module = module.predictor(config, Shape(**self.shape))
-            network.load_state_dict(self.weights)
+            network = network_of(module, config, Shape(**self.shape))
         except (RuntimeError, TypeError, ConfigError) as error:
             raise CheckpointError(
                 f"the checkpoint does not fit method {self.method!r} of this version ({error}): "

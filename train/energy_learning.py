@@ -38,6 +38,8 @@ from train.optimizer import TaskOptimizer
 from train.problem import Problem, Shape
 
 TRAINING_INFERENCE_STEPS = 20
+INFERENCE_STEPS, VALUE_INFERENCE_STEPS = 20, 30
+"""At prediction; the second for networks whose score is a value (DVN)."""
 RANDOM_STARTS = 3
 
 
@@ -57,7 +59,7 @@ class EnergyConfig(TrainingConfig):
     """Hidden units that see the whole label set."""
     inference_rate: float = 0.1
     """Step size of the inference, which is Adam on the label set."""
-    inference_steps: int = 20
+    inference_steps: int = INFERENCE_STEPS
     """Steps of the inference at prediction."""
 
     def __post_init__(self) -> None:

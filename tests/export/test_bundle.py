@@ -10,6 +10,7 @@ import pytest
 
 from export.bundle import (
     BundleError,
+    EnergyGraph,
     InputSpec,
     Manifest,
     Thresholds,
@@ -32,7 +33,7 @@ MANIFEST = Manifest(
 )
 
 
-def write(path, manifest=MANIFEST, labels=("a", "ß")):
+def write(path, manifest=MANIFEST, labels=("a", "ß"), energy=None):
     write_bundle(
         path,
         manifest,
@@ -40,6 +41,7 @@ def write(path, manifest=MANIFEST, labels=("a", "ß")):
         labels=list(labels),
         probe_features=np.zeros((1, 3), np.float32),
         probe_scores=np.full((1, 2), 0.5, np.float32),
+        energy=energy,
     )
 
 
@@ -124,3 +126,18 @@ def test_a_manifest_that_is_none_is_refused(bundle, content):
     (bundle / "manifest.json").write_text(content)
     with pytest.raises(BundleError, match=r"cannot be read|schema None"):
         load_bundle(bundle)
+
+
+def test_an_energy_network_is_a_second_graph_with_scores_of_its_own(bundle, tmp_path):
+    assert load_bundle(bundle).energy() is None
+    scores = np.full((1, 2), 0.25, np.float32)
+    write(tmp_path / "two.bundle", energy=EnergyGraph(model=b"slow graph", probe_scores=scores))
+    two = load_bundle(tmp_path / "two.bundle")
+    energy = two.energy()
+    assert energy.model_path.read_bytes() == b"slow graph"
+    assert np.array_equal(energy.probe_scores, scores)
+    assert energy.manifest.name == "some-ce, energy"
+    assert two.model_path.read_bytes() == b"graph"
+    (tmp_path / "two.bundle" / "energy.onnx").write_bytes(b"Slow graph")
+    with pytest.raises(BundleError, match=r"energy\.onnx was changed after its export"):
+        load_bundle(tmp_path / "two.bundle")

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
 
 from export.bundle import BundleError
-from export.to_onnx import export_predictor
-from export.verify import check_parity
+from export.to_onnx import export_predictor, without_path
+from export.verify import check_parity, check_path
+from train.checkpoint import InputScaling
+from train.nets.energy import EnergyNet
+from train.nets.inference import GradientInference
 
 ROWS = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
 
@@ -44,3 +48,38 @@ def test_one_label_is_enough():
     torch.manual_seed(0)
     linear = nn.Linear(4, 1).eval()
     assert check_parity(linear, export_predictor(linear, 4, 1), ROWS).largest_difference <= 1e-6
+
+
+def descending(seed: int, *, steps: int = 3) -> nn.Module:
+    torch.manual_seed(seed)
+    inference = GradientInference(
+        EnergyNet(4, 5, (6,), 0.0, 3), torch.rand(2, 5), steps=steps, step_size=0.1
+    )
+    return nn.Sequential(InputScaling(torch.ones(4), torch.full((4,), 2.0)), inference).eval()
+
+
+@pytest.fixture(scope="module")
+def graph() -> bytes:
+    return export_predictor(descending(0), 4, 5)
+
+
+def test_every_point_of_a_descent_is_compared(graph):
+    assert check_path(descending(0), graph, ROWS) <= 1e-6
+    with pytest.raises(BundleError, match="the exported descent differs from the checkpoint by"):
+        check_path(descending(1), graph, ROWS)
+
+
+def test_one_wrong_step_on_the_way_fails_the_export(graph):
+    """Even where the answer, the best of all points, may be another one."""
+    hasty = descending(0)
+    hasty[1].step_size = 0.1001
+    with pytest.raises(BundleError, match="the exported descent differs"):
+        check_path(hasty, graph, ROWS)
+
+
+def test_the_served_graph_gives_the_same_answers_without_the_path(graph):
+    served = without_path(graph)
+    proto = onnx.load_from_string(served)
+    assert [output.name for output in proto.graph.output] == ["scores", "top_scores", "top_labels"]
+    assert len(served) < len(graph)
+    assert check_parity(descending(0), served, ROWS).largest_difference <= 1e-6

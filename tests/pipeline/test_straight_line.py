@@ -121,3 +121,13 @@ def test_seal_beats_cross_entropy_on_demo(run, tmp_path, seed):
         metrics = (tmp_path / f"runs/demo/{method}-{seed}/metrics.json").read_text()
         scores[method] = json.loads(metrics)["scores"]["fixed"]["example_f1"]
     assert scores["seal"] > scores["ce"] + 0.03
+
+
+def test_the_loss_net_of_seal_is_exported_for_comparison(run, tmp_path):
+    run("train", "seal", "--dataset", "demo", "--epochs", "1", "--hidden", "8", "--out", "one")
+    run("export", "one/model.pt", "--with-energy")
+    table = run("serve", "bench", "one/model.bundle", "--rows", "64", "--rounds", "1").stdout
+    assert "demo-seal, energy" in table
+    run("train", "ce", "--dataset", "demo", "--epochs", "1", "--hidden", "8", "--out", "two")
+    refused = run("export", "two/model.pt", "--with-energy", code=2).stderr
+    assert "'ce' model holds no energy network" in refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from export.bundle import EnergyGraph, load_bundle, write_bundle
 from serve.bench import BenchOptions, Speed, bench_command, measure, speed_table
 from train.errors import ConfigError
 
@@ -14,6 +15,22 @@ def test_every_bundle_is_measured_and_the_slowest_comes_first(bundle_path, other
     assert {(speed.name, speed.method) for speed in speeds} == {("tiny", "bce"), ("other", "seal")}
     assert speeds[0].seconds >= speeds[1].seconds > 0
     assert all(speed.rows_per_second == pytest.approx(40 / speed.seconds) for speed in speeds)
+
+
+def test_an_energy_network_in_a_bundle_is_measured_beside_its_model(bundle_path, tmp_path):
+    bundle = load_bundle(bundle_path)
+    path = tmp_path / "two.bundle"
+    write_bundle(
+        path,
+        bundle.manifest,
+        model=bundle.model_path.read_bytes(),
+        labels=bundle.labels,
+        probe_features=bundle.probe_features,
+        probe_scores=bundle.probe_scores,
+        energy=EnergyGraph(model=bundle.model_path.read_bytes(), probe_scores=bundle.probe_scores),
+    )
+    speeds = measure(BenchOptions(bundles=(path,), rows=8, rounds=1))
+    assert {speed.name for speed in speeds} == {"tiny", "tiny, energy"}
 
 
 def test_the_ratio_is_that_to_the_slowest():

@@ -9,7 +9,7 @@ import torch
 from train import storage
 from train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from train.errors import CheckpointError
-from train.methods import ce
+from train.methods import ce, seal
 from train.problem import Shape
 
 
@@ -58,6 +58,34 @@ def test_a_file_from_before_there_was_a_teacher_has_none(checkpoint, tmp_path):
     storage.save(values, tmp_path / "model.pt")
     with pytest.raises(CheckpointError, match="it lacks weights"):
         load_checkpoint(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("loss", ["nce", "ranking", "regression", "regression-s", "margin"])
+def test_a_loss_net_is_asked_by_itself_from_where_its_loss_begins(checkpoint, loss):
+    torch.manual_seed(1)
+    shape = Shape(**checkpoint.shape)
+    config = seal.Config(loss=loss, hidden=(5,), global_units=3)
+    loss_net = seal.loss_net(config, shape)
+    taught = replace(
+        checkpoint,
+        method="seal",
+        config={"loss": loss, "hidden": [5], "global_units": 3},
+        teacher=loss_net.state_dict(),
+        scaling=None,
+    )
+    x = torch.randn(4, 3)
+    _, path = taught.energy_predictor().with_path(x)
+    is_value = loss.startswith("regression")
+    start = torch.zeros(4, 2) if is_value else taught.predictor()(x).sigmoid().detach()
+    assert path.shape == (4, 31 if is_value else 21, 1, 2)
+    torch.testing.assert_close(path[:, 0, 0].float(), start)
+    energies = -loss_net(x, path[:, :, 0].float()).detach()
+    assert (energies.min(1).values <= energies[:, 0]).all()
+
+
+def test_a_model_without_a_teacher_has_no_energy_network(checkpoint):
+    with pytest.raises(CheckpointError, match="'ce' model holds no energy network"):
+        checkpoint.energy_predictor()
 
 
 class Bomb:

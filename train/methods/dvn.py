@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from train.energy_learning import Dvn, EnergyConfig, dvn_predictor
+from train.energy_learning import VALUE_INFERENCE_STEPS, Dvn, EnergyConfig, dvn_predictor
 from train.method import Method
 from train.problem import Problem, Shape
 
@@ -25,7 +25,7 @@ from train.problem import Problem, Shape
 class Config(EnergyConfig):
     """Hyper-parameters of DVN."""
 
-    inference_steps: int = 30
+    inference_steps: int = VALUE_INFERENCE_STEPS
     """Steps of the inference at prediction."""
 
 

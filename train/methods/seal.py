@@ -32,6 +32,8 @@ from torch import Tensor, nn
 from train.batches import Inputs
 from train.config import TrainingConfig, require_fraction, require_positive
 from train.energy_learning import (
+    INFERENCE_STEPS,
+    VALUE_INFERENCE_STEPS,
     Dvn,
     EnergyConfig,
     EnergyLearner,
@@ -57,6 +59,7 @@ from train.losses import (
 )
 from train.method import Method
 from train.nets.energy import EnergyNet
+from train.nets.inference import GradientInference, score_energy, value_energy
 from train.nets.mlp import TaskNet
 from train.optimizer import TaskOptimizer
 from train.problem import Problem, Shape
@@ -111,7 +114,7 @@ class Config(TrainingConfig):
     loss_weight_decay: float = 1e-5
     """Static only: weight decay of the loss-net."""
     inference_rate: float = 0.1
-    """Static only: step size of the inference that trains the loss-net."""
+    """Step size of the inference that trains a static loss-net, and that asks an exported one."""
     pretrain_lr: float = 2e-3
     """Static only: step size of the cross-entropy network that margin and nce begin with."""
 
@@ -130,6 +133,9 @@ class Config(TrainingConfig):
             raise ConfigError("--energy-run is for a static loss-net: add --static")
 
 
+VALUE_LOSSES = ("regression", "regression-s")
+"""Losses whose score is the logit of a label set's value."""
+
 TEACHERS: dict[str, Callable[[Any, Problem], EnergyLearner]] = {
     "nce": Nce,
     "regression": Dvn,
@@ -146,6 +152,22 @@ def loss_net(config: Config, shape: Shape) -> EnergyNet:
     """Build the untrained loss-net."""
     return EnergyNet(
         shape.n_features, shape.n_labels, config.hidden, config.dropout, config.global_units
+    )
+
+
+def energy_predictor(config: Config, shape: Shape) -> GradientInference:
+    """Build the untrained loss-net as a predictor of its own, asked by gradient descent.
+
+    It begins where an energy network trained by the like loss does: at the empty label set for a
+    regression (DVN), at what the task-net says otherwise (SPEN).
+    """
+    is_value = config.loss in VALUE_LOSSES
+    return GradientInference(
+        loss_net(config, shape),
+        torch.zeros(1, shape.n_labels) if is_value else predictor(config, shape),
+        steps=VALUE_INFERENCE_STEPS if is_value else INFERENCE_STEPS,
+        step_size=config.inference_rate,
+        energy=value_energy if is_value else score_energy,
     )
 
 
@@ -217,7 +239,7 @@ class Seal(Method):
         """One step of the task-net towards the truth and low energy."""
         logits = self.predictor(x)
         cross_entropy = binary_cross_entropy(logits, y)
-        is_value = self.config.loss in ("regression", "regression-s")
+        is_value = self.config.loss in VALUE_LOSSES
         objective = value_task_objective if is_value else task_objective
         loss = objective(
             self.loss_net(x, logits.sigmoid()),
@@ -345,7 +367,7 @@ def _teacher_config(config: Config) -> EnergyConfig:
         "inference_rate": config.inference_rate,
     }
     if config.loss == "regression":
-        return EnergyConfig(**shared, inference_steps=30)
+        return EnergyConfig(**shared, inference_steps=VALUE_INFERENCE_STEPS)
     if config.loss == "margin":
         return PretrainedConfig(**shared, task_lr=config.pretrain_lr)
     return NceConfig(**shared, task_lr=config.pretrain_lr, samples=config.samples)

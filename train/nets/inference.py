@@ -11,7 +11,7 @@ energy network gives label sets of some rows, `net.at(x)`:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -78,12 +78,30 @@ def gradient_inference(
 
     start: (batch, starts, labels) in [0, 1]; more dimensions may stand in the place of labels.
     """
+    return best_point(descent(energy, start, steps=steps, step_size=step_size, rule=rule))
+
+
+def best_point(points: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return each row's point of lowest energy among those of a descent: (batch, labels)."""
+    points = iter(points)
+    best, lowest = next(points)
+    for y, energies in points:
+        best, lowest = _keep_lower(best, lowest, y, energies)
+    return _best_start(best, lowest)
+
+
+def descent(
+    energy: Energy, start: Tensor, *, steps: int, step_size: float, rule: Rule = "adam"
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield every point of the way and its energy: `start`, and that after each step.
+
+    Points have the shape of `start`, (batch, starts, labels), energies (batch, starts).
+    """
     y = start.detach()
-    best, lowest = y, y.new_full(y.shape[:2], torch.inf)
     mean, square = torch.zeros_like(y), torch.zeros_like(y)
     for step in range(1, steps + 1):
         energies, gradient = _energies_and_gradient(energy, y)
-        best, lowest = _keep_lower(best, lowest, y, energies)
+        yield y, energies
         if rule == "adam":
             mean = DECAY * mean + (1 - DECAY) * gradient
             square = SQUARE_DECAY * square + (1 - SQUARE_DECAY) * gradient.square()
@@ -91,8 +109,7 @@ def gradient_inference(
         y = (y - step_size * gradient).clamp(0, 1)
     with torch.no_grad():
         energies = energy(y)
-    best, lowest = _keep_lower(best, lowest, y, energies)
-    return _best_start(best, lowest)
+    yield y, energies
 
 
 def _energies_and_gradient(energy: Energy, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,15 +180,24 @@ class GradientInference(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map rows (batch, features) to logits (batch, labels)."""
-        x64 = x.double()
-        y = gradient_inference(
-            self.energy(_in_float64(_Binding(self.energy_net), x64)),
-            self._start(x64),
-            steps=self.steps,
-            step_size=self.step_size,
-            rule=self.rule,
-        )
+        return self._logits(gradient_inference(*self._problem(x), **self._way()), x)
+
+    def with_path(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return every point of the way beside the logits: (batch, 1 + steps, starts, labels)."""
+        points = list(descent(*self._problem(x), **self._way()))
+        path = torch.stack([y for y, _ in points], 1)
+        return self._logits(best_point(points), x), path
+
+    @staticmethod
+    def _logits(y: Tensor, x: Tensor) -> Tensor:
         return torch.logit(y, LEAST_DISTANCE).to(x.dtype)
+
+    def _problem(self, x: Tensor) -> tuple[Energy, Tensor]:
+        x64 = x.double()
+        return self.energy(_in_float64(_Binding(self.energy_net), x64)), self._start(x64)
+
+    def _way(self) -> dict[str, Any]:
+        return {"steps": self.steps, "step_size": self.step_size, "rule": self.rule}
 
     def _start(self, x: Tensor) -> Tensor:
         if isinstance(self.start, nn.Module):
