@@ -16,6 +16,7 @@ import typeguard
 from train.errors import ConfigError, did_you_mean
 
 PRESETS = Path(__file__).parent / "presets"
+Monitor = Literal["example_f1", "tuned_macro_f1", "tuned_mean_f1"]
 EVERY_ITEM = typeguard.CollectionCheckStrategy.ALL_ITEMS
 
 
@@ -27,7 +28,7 @@ class TrainingConfig:
     """Passes over the training rows, at most."""
     patience: int = 20
     """Stop after this many epochs without a better validation score."""
-    monitor: Literal["example_f1", "tuned_macro_f1", "tuned_mean_f1"] = "example_f1"
+    monitor: Monitor = "example_f1"
     """What the best epoch is judged by; `tuned`: each F1 at its best threshold of 0.1 ... 0.9."""
     batch_size: int = 32
     """Rows in a training batch."""

@@ -25,12 +25,28 @@ SMALL = {
     "inference_steps": 4,
     "loss_steps": 2,
     "task_steps": 2,
+    "decoder_hidden": (32,),
+    "label_hidden": (16,),
+    "latent": 4,
+    "embedding": 8,
 }
 VARIANTS: dict[str, list[dict[str, object]]] = {
+    "cgmvae": [
+        {},
+        {"prior": "uni", "contrastive": False},
+        {"kl": False, "reconstruction_weight": 1.0},
+        {
+            "decoder_input": "z",
+            "latent": 16,
+            "kl_weight": 0.01,
+            "hidden": (32,),
+            "normalize": False,
+        },
+    ],
     "seal": [
         *({"loss": loss} for loss in ("nce", "ranking", "regression", "regression-s", "margin")),
         *({"loss": loss, "static": True} for loss in ("nce", "regression", "margin")),
-    ]
+    ],
 }
 CASES = [
     pytest.param(name, variant, id="-".join([name, *map(str, variant.values())]))
