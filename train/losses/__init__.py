@@ -28,6 +28,7 @@ from train.losses.variational import (
     mean_likelihood_nll,
     mixture_kl,
     probit_log_likelihood,
+    probit_logit,
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "mixture_kl",
     "nce_ranking",
     "probit_log_likelihood",
+    "probit_logit",
     "ranking",
     "regression",
     "relaxed_f1",

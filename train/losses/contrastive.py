@@ -12,10 +12,10 @@ def label_contrastive(similarities: Tensor, y: Tensor, *, temperature: float = 1
     The softmax is over all labels, true ones included (Bai et al., ICML 2022, Eq. 5). A row without
     labels counts 0.
 
-    similarities: inner products of a row's embedding with every label's, (batch, labels).
-    y: (batch, labels) of 0 and 1. Returns (batch,).
+    similarities: inner products of a row's embedding with every label's, (..., batch,
+    labels). y: (batch, labels) of 0 and 1. Returns (..., batch).
     """
     scaled = similarities / temperature
-    count = y.sum(1)
-    attraction = (scaled * y).sum(1) / count.clamp(min=1)
-    return torch.where(count > 0, scaled.logsumexp(1) - attraction, 0.0)
+    count = y.sum(-1)
+    attraction = (scaled * y).sum(-1) / count.clamp(min=1)
+    return torch.where(count > 0, scaled.logsumexp(-1) - attraction, 0.0)

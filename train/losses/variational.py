@@ -15,9 +15,12 @@ class Gaussian(NamedTuple):
     mean: Tensor
     log_variance: Tensor
 
-    def sample(self) -> Tensor:
-        """One draw of each, through which gradients reach mean and variance."""
-        noise = torch.randn_like(self.mean)
+    def sample(self, noise: Tensor | None = None) -> Tensor:
+        """One draw of each, through which gradients reach mean and variance.
+
+        noise: standard normal, (batch, latent), where two Gaussians are to share it.
+        """
+        noise = torch.randn_like(self.mean) if noise is None else noise
         return self.mean + noise * (0.5 * self.log_variance).exp()
 
 
@@ -86,3 +89,26 @@ def mean_likelihood_nll(log_likelihoods: Tensor) -> Tensor:
     """
     rows = log_likelihoods.sum(-1)  # (samples, batch)
     return math.log(len(rows)) - rows.logsumexp(0)
+
+
+# log Phi(-a) = -a^2/2 + log t + p(t), t = 3 / (3 + a), for a >= 0: p by least squares at Chebyshev
+# points of t in [0, 1], highest power first. Off by less than 3e-7 for every a.
+TAIL = (
+    0.127664842, -0.693048888, 1.42850532, -1.28866586, 0.429704452,
+    -0.200462525, 0.133464862, 0.387191821, 1.00004975, -2.01755106,
+)  # fmt: skip
+
+
+def probit_logit(u: Tensor) -> Tensor:
+    """The logit of Phi(u), log Phi(u) - log Phi(-u), to about 1e-6 at any u.
+
+    Made of operations that every runtime has, with no difference of near-equal numbers: in float32
+    erf(u) is 1 from u = 4 on, where the logit is only 10.
+    """
+    size = u.abs()
+    t = 3 / (3 + size)
+    polynomial = torch.zeros_like(u)
+    for coefficient in TAIL:
+        polynomial = polynomial * t + coefficient
+    log_tail = t.log() + polynomial - 0.5 * size.square()  # log Phi(-|u|)
+    return u.sign() * (torch.log1p(-log_tail.exp()) - log_tail)

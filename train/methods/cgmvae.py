@@ -8,7 +8,7 @@ prediction decodes the mean: no sampling, and no label encoder.
 
     symbol         here
     w_j            rows of `labels`
-    w_x            embedding(x, z)
+    w_x            embedding(decoder(x, z))
     q(z | x)       encoder(x)
     N(mu_j, var_j) label_encoder(labels)
     alpha, beta    contrastive_weight, cross_entropy_weight
@@ -38,7 +38,7 @@ from train.losses import (
     mixture_kl,
 )
 from train.method import Method
-from train.nets.gaussian import GaussianNet, relu_layers
+from train.nets.gaussian import GaussianNet, LatentDecoder
 from train.optimizer import ScheduledOptimizer
 from train.problem import Problem, Shape
 
@@ -110,13 +110,16 @@ class EmbeddingNet(nn.Module):
 
     def __init__(self, config: Config, shape: Shape) -> None:
         super().__init__()
-        self.decoder_input, self.normalize = config.decoder_input, config.normalize
+        self.normalize = config.normalize
         self.encoder = GaussianNet(shape.n_features, config.hidden, config.latent, config.dropout)
-        n_inputs = config.latent + (shape.n_features if config.decoder_input == "xz" else 0)
-        self.decoder = nn.Sequential(
-            relu_layers(n_inputs, config.decoder_hidden, config.dropout),
-            nn.Linear(config.decoder_hidden[-1], config.embedding),
+        self.decoder = LatentDecoder(
+            shape.n_features,
+            config.latent,
+            config.decoder_hidden,
+            config.dropout,
+            sees_row=config.decoder_input == "xz",
         )
+        self.embedding = nn.Linear(config.decoder_hidden[-1], config.embedding)
         self.labels = nn.Parameter(torch.empty(shape.n_labels, config.embedding))
         nn.init.xavier_uniform_(self.labels)
 
@@ -125,10 +128,10 @@ class EmbeddingNet(nn.Module):
         return self.decode(x, self.encoder(x).mean)
 
     def decode(self, x: Tensor, z: Tensor) -> Tensor:
-        """Logits (batch, labels) of rows x and latent vectors z, (batch, latent)."""
-        embedded = self.decoder(torch.cat([x, z], 1) if self.decoder_input == "xz" else z)
+        """Logits (..., batch, labels) of rows x with latent vectors z, (..., batch, latent)."""
+        embedded = self.embedding(self.decoder(x, z))
         if self.normalize:
-            embedded = functional.normalize(embedded)
+            embedded = functional.normalize(embedded, dim=-1)
         return functional.linear(embedded, self.labels)
 
 
@@ -159,26 +162,24 @@ class Cgmvae(Method):
 
     def step(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """One step on the weighted sum of the losses that are switched on."""
-        config = self.config
-        posterior = self.predictor.encoder(x)
-        z = posterior.sample()
-        logits = [self.predictor.decode(x, z)]
-        losses = {"cross_entropy": binary_cross_entropy(logits[0], y)}
-        weights = {"cross_entropy": config.cross_entropy_weight}
-        if config.kl or config.reconstruction_weight > 0:
+        config, net = self.config, self.predictor
+        has_label_branch = config.reconstruction_weight > 0
+        posterior = net.encoder(x)
+        z = [posterior.sample()]
+        if config.kl or has_label_branch:
             prior = self._prior(y)
-        if config.reconstruction_weight > 0:
-            logits.append(self.predictor.decode(x, self._prior_mean(prior, y)))
+        if has_label_branch:
+            z.append(self._prior_mean(prior, y))
+        logits = net.decode(x, torch.stack(z))  # (branches, batch, labels)
+        losses = {"cross_entropy": binary_cross_entropy(logits[0], y)}
+        if has_label_branch:
             losses["reconstruction"] = binary_cross_entropy(logits[1], y)
-            weights["reconstruction"] = config.reconstruction_weight
         if config.kl:
-            losses["kl"] = self._divergence(z, posterior, prior, y).mean()
-            weights["kl"] = config.kl_weight
+            losses["kl"] = self._divergence(z[0], posterior, prior, y).mean()
         if config.contrastive:
-            both = torch.stack([label_contrastive(branch, y) for branch in logits])
-            losses["contrastive"] = both.mean()
-            weights["contrastive"] = config.contrastive_weight
-        self.optimizer.step(torch.stack([weights[name] * losses[name] for name in losses]).sum())
+            losses["contrastive"] = label_contrastive(logits, y).mean()
+        weighted = [getattr(config, f"{name}_weight") * loss for name, loss in losses.items()]
+        self.optimizer.step(torch.stack(weighted).sum())
         return {name: loss.detach() for name, loss in losses.items()}
 
     def end_epoch(self, validation_score: float) -> None:

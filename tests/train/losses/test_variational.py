@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 from torch.distributions import Independent, Normal, kl_divergence
 
 from train.losses import (
@@ -16,6 +16,7 @@ from train.losses import (
     mean_likelihood_nll,
     mixture_kl,
     probit_log_likelihood,
+    probit_logit,
 )
 
 
@@ -201,3 +202,18 @@ def test_the_marginal_of_a_sampled_probit_has_a_closed_form():
     drawn = torch.special.ndtr(0.7 + torch.randn(400_000, 3, dtype=torch.float64) @ r)
     exact = stats.norm.cdf(0.7 / math.sqrt(1 + r.square().sum().item()))
     assert abs(drawn.mean().item() - exact) < 4 * drawn.std().item() / math.sqrt(400_000)
+
+
+def test_logit_of_a_probit_is_the_formula_far_into_the_tails():
+    u = np.concatenate([np.linspace(-6, 6, 601), [-200.0, -50.0, -12.0, 12.0, 50.0, 200.0]])
+    exact = special.log_ndtr(u) - special.log_ndtr(-u)
+    np.testing.assert_allclose(probit_logit(torch.from_numpy(u)), exact, rtol=2e-7, atol=4e-7)
+    single = probit_logit(torch.from_numpy(u).float())
+    np.testing.assert_allclose(single, exact, rtol=1e-6, atol=1e-6)
+
+
+def test_sigmoid_undoes_the_logit_of_a_probit():
+    u = torch.linspace(-9, 9, 181)
+    torch.testing.assert_close(
+        probit_logit(u).sigmoid(), torch.special.ndtr(u), atol=3e-7, rtol=1e-4
+    )
