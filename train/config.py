@@ -95,7 +95,8 @@ def read_preset(
     """Build a config from a TOML preset; an unknown key or a wrong type is an error.
 
     Keys at the top are for every variant of the method, those in a table such as `[nce]` for that
-    one; `[released.nce]` holds the settings of the authors' program where they differ.
+    one; `[released.nce]` holds the settings of the authors' program where they differ, or
+    `[released]` for a method without variants.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -105,9 +106,10 @@ def read_preset(
     values |= content.get(variant, {})
     if name == "released":
         released = content.get("released", {})
-        if variant not in released:
+        released = released.get(variant) if variant else released
+        if not released:
             raise ConfigError(f"{path} has no released settings for this: use --preset auto")
-        values |= released[variant]
+        values |= released
     return config_from(values, config_class, source=f"preset {path}")
 
 

@@ -134,9 +134,11 @@ def preset_tables() -> list[object]:
     for path in sorted(PRESETS.glob("*/*.toml")):
         content = tomllib.loads(path.read_text())
         released = content.pop("released", {})
-        tables = [(key, "auto") for key, value in content.items() if isinstance(value, dict)]
-        tables += [(key, "released") for key in released]
-        for variant, name in tables or [("", "auto")]:
+        variants = [key for key, value in content.items() if isinstance(value, dict)]
+        tables = [(key, "auto") for key in variants or [""]]
+        if released:
+            tables += [(key, "released") for key in (released if variants else [""])]
+        for variant, name in tables:
             where = "-".join([path.parent.name, path.stem, variant, name])
             cases.append(pytest.param(path, variant, name, id=where))
     return cases
