@@ -34,14 +34,8 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
     "cgmvae": [
         {},
         {"prior": "uni", "contrastive": False},
-        {"kl": False, "reconstruction_weight": 1.0},
-        {
-            "decoder_input": "z",
-            "latent": 16,
-            "kl_weight": 0.01,
-            "hidden": (32,),
-            "normalize": False,
-        },
+        {"kl": False, "reconstruction_weight": 1.0, "normalize": True},
+        {"decoder_input": "z", "latent": 16, "kl_weight": 0.01, "hidden": (32,)},
     ],
     "mpvae": [{"nll_weight": 2.0, "ranking_weight": 2.0}],
     "seal": [

@@ -9,8 +9,8 @@ from torch import Tensor
 def label_contrastive(similarities: Tensor, y: Tensor, *, temperature: float = 1.0) -> Tensor:
     """-1/|P| sum over true labels p of log softmax(similarities / temperature)_p, of each row.
 
-    The softmax is over all labels, true ones included (Bai et al., ICML 2022, Eq. 5). A row without
-    labels counts 0.
+    The softmax is over all labels, true ones included (Bai et al., ICML 2022). A row without labels
+    counts 0.
 
     similarities: inner products of a row's embedding with every label's, (..., batch,
     labels). y: (batch, labels) of 0 and 1. Returns (..., batch).

@@ -94,7 +94,7 @@ class Config(TrainingConfig):
     """Weight of the cross-entropy of the label branch; with 0 there is no such branch."""
     decoder_input: Literal["xz", "z"] = "xz"
     """What the decoder sees: row and latent vector, or the latent vector alone."""
-    normalize: bool = True
+    normalize: bool = False
     """Bring the feature embedding to length 1."""
 
     def __post_init__(self) -> None:

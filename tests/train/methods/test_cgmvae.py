@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from train.config import PRESETS, read_preset
 from train.errors import ConfigError
 from train.losses import Gaussian, binary_cross_entropy, gaussian_kl, label_contrastive, mixture_kl
 from train.methods import cgmvae
@@ -16,16 +17,16 @@ SMALL = {
 
 # Bai et al., ICML 2022, Table 7: lr, alpha, beta, E, dropout, batch.
 TABLE_7 = {
-    "ebird": (0.001, 1, 0.5, 2048, 0.5, 128),
-    "bookmarks": (0.002, 1, 1, 2048, 0.5, 128),
-    "nus_vec": (0.004, 1, 0.5, 1024, 0.5, 256),
-    "mirflickr": (0.001, 2, 0.5, 2048, 0.5, 128),
-    "reuters21578": (0.005, 2, 1, 2048, 0.5, 128),
-    "reuters_k500": (0.005, 2, 1, 2048, 0.5, 128),
-    "scene": (0.003, 1, 0.5, 512, 0.3, 128),
-    "sider": (0.002, 1, 0.5, 512, 0.5, 128),
-    "yeast": (0.002, 1, 0.5, 512, 0.5, 128),
-    "delicious": (0.001, 1, 0.5, 2048, 0.5, 128),
+    "ebird": (0.001, 1.0, 0.5, 2048, 0.5, 128),
+    "bookmarks": (0.002, 1.0, 1.0, 2048, 0.5, 128),
+    "nus_vec": (0.004, 1.0, 0.5, 1024, 0.5, 256),
+    "mirflickr": (0.001, 2.0, 0.5, 2048, 0.5, 128),
+    "reuters21578": (0.005, 2.0, 1.0, 2048, 0.5, 128),
+    "reuters_k500": (0.005, 2.0, 1.0, 2048, 0.5, 128),
+    "scene": (0.003, 1.0, 0.5, 512, 0.3, 128),
+    "sider": (0.002, 1.0, 0.5, 512, 0.5, 128),
+    "yeast": (0.002, 1.0, 0.5, 512, 0.5, 128),
+    "delicious": (0.001, 1.0, 0.5, 2048, 0.5, 128),
 }
 
 
@@ -50,6 +51,16 @@ def drawn_twice(method, x):
     z = posterior.sample()
     torch.set_rng_state(state)
     return posterior, z
+
+
+@pytest.mark.parametrize("dataset", TABLE_7)
+def test_released_presets_are_those_of_table_7(dataset):
+    config = read_preset(PRESETS / dataset / "cgmvae.toml", cgmvae.Config, name="released")
+    assert TABLE_7[dataset] == (
+        config.lr, config.contrastive_weight, config.reconstruction_weight,
+        config.embedding, config.dropout, config.batch_size,
+    )  # fmt: skip
+    assert config.cross_entropy_weight == 2 * config.reconstruction_weight
 
 
 def test_the_objective_is_the_weighted_sum(dense_problem):
@@ -105,7 +116,7 @@ def test_a_prediction_decodes_the_mean(dense_problem):
 
 
 def test_a_normalised_embedding_bounds_the_logits_by_the_length_of_the_label(dense_problem):
-    method, x, _ = built(dense_problem)
+    method, x, _ = built(dense_problem, normalize=True)
     net = method.predictor
     with torch.no_grad():
         net.embedding.weight.mul_(1e4)
