@@ -16,6 +16,7 @@ import typeguard
 from train.errors import ConfigError, did_you_mean
 
 PRESETS = Path(__file__).parent / "presets"
+Monitor = Literal["example_f1", "tuned_macro_f1", "tuned_mean_f1"]
 EVERY_ITEM = typeguard.CollectionCheckStrategy.ALL_ITEMS
 
 
@@ -34,6 +35,8 @@ class TrainingConfig:
     """Passes over the training rows, at most."""
     patience: int = 20
     """Stop after this many epochs without a better validation score."""
+    monitor: Monitor = "example_f1"
+    """What the best epoch is judged by; `tuned`: each F1 at its best threshold of 0.1 ... 0.9."""
     batch_size: int = 32
     """Rows in a training batch."""
     scaling: Literal["auto", "none", "standard"] = "auto"
@@ -102,7 +105,8 @@ def read_preset(
     """Build a config from a TOML preset; an unknown key or a wrong type is an error.
 
     Keys at the top are for every variant of the method, those in a table such as `[nce]` for that
-    one; `[released.nce]` holds the settings of the authors' program where they differ.
+    one; `[released.nce]` holds the settings of the authors' program where they differ, or
+    `[released]` for a method without variants.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -112,9 +116,10 @@ def read_preset(
     values |= content.get(variant, {})
     if name == "released":
         released = content.get("released", {})
-        if variant not in released:
+        released = released.get(variant) if variant else released
+        if not released:
             raise ConfigError(f"{path} has no released settings for this: use --preset auto")
-        values |= released[variant]
+        values |= released
     return config_from(values, config_class, source=f"preset {path}")
 
 

@@ -16,8 +16,8 @@ from train.batches import Rows, batch_order, in_order
 from train.config import TrainingConfig
 from train.errors import UserError
 from train.method import Method
-from train.metrics import example_f1
 from train.problem import Part, Problem
+from train.thresholds import monitored_score
 
 SCORING_BATCH = 1024
 
@@ -87,7 +87,7 @@ def fit(
         started = time.monotonic()
         stopped = _run_epoch(method, problem, config, seed, position, observer, should_stop)
         if not stopped:
-            _finish_epoch(method, problem, position)
+            _finish_epoch(method, problem, config, position)
             if _stage_is_done(position, config) and position.stage + 1 < method.stages:
                 _enter_next_stage(method, position)
         seconds = time.monotonic() - started
@@ -148,7 +148,9 @@ def _run_epoch(
     return False
 
 
-def _finish_epoch(method: Method, problem: Problem, position: Position) -> None:
+def _finish_epoch(
+    method: Method, problem: Problem, config: TrainingConfig, position: Position
+) -> None:
     """Validate, keep the weights if they are the best so far, and open the next epoch."""
     losses, position.loss_sums = position.loss_sums, {}
     position.epoch, position.step = position.epoch + 1, 0
@@ -158,19 +160,22 @@ def _finish_epoch(method: Method, problem: Problem, position: Position) -> None:
             f"the loss {bad!r} became {losses[bad]} in epoch {position.epoch}: "
             "lower the learning rate, or check the inputs for huge values"
         )
-    score = validation_score(method.predictor, problem.validation, problem.device)
+    score = validation_score(method.predictor, problem.validation, problem.device, config.monitor)
     method.end_epoch(score)
     if score > position.best_score:
         position.best_score, position.best_epoch = score, position.epoch
         position.best_weights = cpu_weights(method.predictor)
         position.best_teacher = cpu_weights(method.teacher)
     place = {"epoch": position.epoch, "stage": position.stage}
-    position.history.append({**place, **losses, "validation_example_f1": score})
+    measured = {f"validation_{config.monitor}": score}
+    position.history.append({**place, **losses, **measured})
 
 
-def validation_score(predictor: nn.Module, part: Part, device: torch.device) -> float:
-    """Example-F1 at threshold 0.5: what early stopping and the best epoch are judged by."""
-    return example_f1(predict(predictor, part.x, device) >= 0.5, part.targets)
+def validation_score(
+    predictor: nn.Module, part: Part, device: torch.device, monitor: str = "example_f1"
+) -> float:
+    """What early stopping and the best epoch are judged by, higher is better."""
+    return monitored_score(predict(predictor, part.x, device), part.targets, monitor)
 
 
 @torch.no_grad()

@@ -1,12 +1,14 @@
-"""The optimiser of a task-net, the same for every method that trains one."""
+"""Optimisers with their schedules, saved and resumed as one part."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 CLIP_NORM = 10.0
 
@@ -45,3 +47,37 @@ class TaskOptimizer:
         """Go on from a saved state."""
         self.adam.load_state_dict(state["adam"])
         self.plateau.load_state_dict(state["plateau"])
+
+
+class ScheduledOptimizer:
+    """Adam with an L2 penalty and a rate that follows a schedule of epochs."""
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        *,
+        lr: float,
+        weight_decay: float,
+        schedule: Callable[[Optimizer], LRScheduler],
+    ) -> None:
+        self.adam = torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay, fused=True)
+        self.schedule = schedule(self.adam)
+
+    def step(self, loss: Tensor) -> None:
+        """Take one step down the loss."""
+        self.adam.zero_grad()
+        loss.backward()
+        self.adam.step()
+
+    def end_epoch(self) -> None:
+        """Go to the rate of the next epoch."""
+        self.schedule.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next step depends on."""
+        return {"adam": self.adam.state_dict(), "schedule": self.schedule.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.adam.load_state_dict(state["adam"])
+        self.schedule.load_state_dict(state["schedule"])

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from serve.telemetry import Telemetry
 from train import methods
 from train.checkpoint import Checkpoint
 from train.compare_command import CompareOptions
-from train.config import flag
+from train.config import Monitor, flag
 from train.evidence import Record
 from train.metrics import evaluate, propensities
 from train.options import DataOptions, SourceOptions
@@ -309,6 +310,10 @@ def test_every_metric_is_documented():
 def test_groups_of_scores_are_documented():
     expected = fields_of(Judgement) - {"threshold", "label_thresholds"}
     assert first_cells("docs/metrics.md", "group") == expected
+
+
+def test_monitors_are_documented():
+    assert first_cells("docs/metrics.md", "monitor") == set(get_args(Monitor))
 
 
 def test_make_targets_are_documented():

@@ -99,3 +99,9 @@ def test_a_table_adds_to_the_keys_at_the_top(tmp_path):
 def test_a_preset_that_is_no_file_is_refused():
     with pytest.raises(ConfigError, match="is no file"):
         find_preset("nowhere.toml", "delicious", "seal")
+
+
+def test_a_method_without_variants_has_one_table_of_released_settings(tmp_path):
+    path = preset(tmp_path, "lr = 1.0\nfast = true\n[released]\nlr = 3.0\n")
+    assert read_preset(path, Config) == Config(lr=1.0, fast=True)
+    assert read_preset(path, Config, name="released") == Config(lr=3.0, fast=True)

@@ -25,11 +25,27 @@ SMALL = {
     "inference_steps": 4,
     "loss_steps": 2,
     "task_steps": 2,
+    "decoder_hidden": (32,),
+    "label_hidden": (16,),
+    "latent": 4,
+    "embedding": 8,
+}
+# Options that make another method of it, beside the kinds that a method names.
+VARIANTS: dict[str, dict[str, dict[str, object]]] = {
+    "cgmvae": {
+        "uni": {"prior": "uni", "contrastive": False},
+        "no-kl": {"kl": False, "reconstruction_weight": 1.0, "normalize": True},
+        "z": {"decoder_input": "z", "latent": 16, "kl_weight": 0.01, "hidden": (32,)},
+    },
+    "mpvae": {"": {"nll_weight": 2.0, "ranking_weight": 2.0}},
 }
 CASES = [
     pytest.param(name, variant, id="-".join(filter(None, [name, kind])))
     for name in methods.available()
-    for kind, variant in (methods.load(name).Config.KINDS or {"": {}}).items()
+    for kind, variant in {
+        **(methods.load(name).Config.KINDS or {"": {}}),
+        **VARIANTS.get(name, {}),
+    }.items()
 ]
 every_method = pytest.mark.parametrize(("name", "variant"), CASES)
 
@@ -125,9 +141,11 @@ def preset_tables() -> list[object]:
     for path in sorted(PRESETS.glob("*/*.toml")):
         content = tomllib.loads(path.read_text())
         released = content.pop("released", {})
-        tables = [(key, "auto") for key, value in content.items() if isinstance(value, dict)]
-        tables += [(key, "released") for key in released]
-        for variant, name in tables or [("", "auto")]:
+        variants = [key for key, value in content.items() if isinstance(value, dict)]
+        tables = [(key, "auto") for key in variants or [""]]
+        if released:
+            tables += [(key, "released") for key in (released if variants else [""])]
+        for variant, name in tables:
             where = "-".join([path.parent.name, path.stem, variant, name])
             cases.append(pytest.param(path, variant, name, id=where))
     return cases
@@ -144,7 +162,8 @@ def test_every_table_of_every_preset_is_a_config(path, variant, preset):
 def test_the_loss_falls_on_a_batch(name, variant, problem):
     method = built(name, variant, problem, dropout=0.0, lr=3e-3)
     x, y = whole_batch(problem)
-    key = "cross_entropy" if "cross_entropy" in method.step(x, y) else "regression"
+    losses = method.step(x, y)
+    key = next(name for name in ("cross_entropy", "regression", "nll") if name in losses)
     before = method.step(x, y)[key]
     for _ in range(80):
         after = method.step(x, y)[key]

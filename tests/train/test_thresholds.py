@@ -33,6 +33,26 @@ def f1_at(scores, targets, threshold):
     return f1_score(targets, scores >= threshold, zero_division=0)
 
 
+def test_monitors_are_the_documented_metrics():
+    scores, targets = random_data()
+
+    def best(average):
+        return max(
+            f1_score(targets, scores >= np.float32(bound / 10), average=average, zero_division=0)
+            for bound in range(1, 10)
+        )
+
+    at_half = f1_score(targets, scores >= 0.5, average="samples", zero_division=0)
+    expected = {
+        "example_f1": at_half,
+        "tuned_macro_f1": best("macro"),
+        "tuned_mean_f1": (best("samples") + best("micro") + best("macro")) / 3,
+    }
+    assert expected["tuned_mean_f1"] > at_half  # the threshold matters here
+    for monitor, value in expected.items():
+        assert thresholds.monitored_score(scores, targets, monitor) == pytest.approx(value)
+
+
 def test_grids_are_the_published_ones():
     assert thresholds.CGMVAE_GRID == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     assert len(thresholds.MPVAE_GRID) == 27

@@ -79,7 +79,7 @@ def _svg(figure: Figure) -> str:
 
 def learning_curves(run: FinishedRun) -> str:
     """Losses and validation score by epoch; where stages begin, and the best epoch."""
-    score = "validation_example_f1"
+    score = f"validation_{run.metrics['config']['monitor']}"
     names = [name for epoch in run.history for name in epoch if name not in
              ("epoch", "stage", "seconds", score)]  # fmt: skip
     with _style():
@@ -96,7 +96,7 @@ def learning_curves(run: FinishedRun) -> str:
         best_score = next((e[score] for e in run.history if e["epoch"] == best), None)
         if best_score is not None:
             right.plot(best, best_score, "o", color=COLOURS[1], label=f"best, epoch {best}")
-        right.set(xlabel="epoch", title="example-F1 of validation rows at 0.5")
+        right.set(xlabel="epoch", title=score.replace("_", " "))
         for axes in (left, right):
             _mark_stages(axes, run.history)
             axes.legend()
