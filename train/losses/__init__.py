@@ -17,6 +17,7 @@ from train.losses.energy import (
     task_objective,
     value_task_objective,
 )
+from train.losses.pairwise import exponential_ranking
 from train.losses.samples import LabelNoise, SparseSamples
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "SparseSamples",
     "bernoulli_samples",
     "binary_cross_entropy",
+    "exponential_ranking",
     "inference_net_margin",
     "inference_net_objective",
     "log_noise_probability",
