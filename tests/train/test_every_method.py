@@ -25,12 +25,16 @@ SMALL = {
     "inference_steps": 4,
     "loss_steps": 2,
     "task_steps": 2,
+    "width": 16,
+    "inner_width": 8,
+    "heads": 2,
 }
 VARIANTS: dict[str, list[dict[str, object]]] = {
     "seal": [
         *({"loss": loss} for loss in ("nce", "ranking", "regression", "regression-s", "margin")),
         *({"loss": loss, "static": True} for loss in ("nce", "regression", "margin")),
-    ]
+    ],
+    "lamp": [{"mask": mask} for mask in ("none", "prior", "identity")],
 }
 CASES = [
     pytest.param(name, variant, id="-".join([name, *map(str, variant.values())]))
