@@ -45,6 +45,18 @@ class Checkpoint:
 
     def predictor(self) -> nn.Module:
         """Rebuild the trained network: raw rows (batch, features) -> logits (batch, labels)."""
+        network = self._network()
+        if self.scaling is not None:
+            network = nn.Sequential(InputScaling(**self.scaling), network)
+        return network.eval()
+
+    def label_embeddings(self) -> Tensor | None:
+        """One vector a label, (labels, size), if the method's network offers them; else None."""
+        embeddings = getattr(self._network(), "label_embeddings", None)
+        return None if embeddings is None else embeddings().detach()
+
+    def _network(self) -> nn.Module:
+        """The trained network, for rows that are scaled already."""
         try:
             module = methods.load(self.method)
             config = config_from(self.config, module.Config, source="the checkpoint")
@@ -55,9 +67,7 @@ class Checkpoint:
                 f"the checkpoint does not fit method {self.method!r} of this version ({error}): "
                 "train it again"
             ) from error
-        if self.scaling is not None:
-            network = nn.Sequential(InputScaling(**self.scaling), network)
-        return network.eval()
+        return network
 
 
 class InputScaling(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from train import storage
 from train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from train.errors import CheckpointError
-from train.methods import ce
+from train.methods import ce, dvn
 from train.problem import Shape
 
 
@@ -47,6 +47,17 @@ def test_what_is_loaded_scores_raw_rows_as_the_trained_network_scored_scaled_one
     x = torch.randn(4, 3)
     assert torch.equal(loaded.predictor()(x), plain((x - 1) / 2))
     assert not loaded.predictor().training
+
+
+def test_embeddings_of_labels_are_those_of_the_network(checkpoint):
+    assert torch.equal(checkpoint.label_embeddings(), checkpoint.weights["labels"])
+
+
+def test_a_network_without_embeddings_of_labels_has_none(checkpoint):
+    config, shape = dvn.Config(hidden=(5,)), Shape(**checkpoint.shape)
+    weights = dvn.predictor(config, shape).state_dict()
+    other = replace(checkpoint, method="dvn", weights=weights)
+    assert other.label_embeddings() is None
 
 
 class Bomb:

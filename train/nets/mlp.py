@@ -48,3 +48,7 @@ class TaskNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map rows (batch, features) to logits (batch, labels)."""
         return functional.linear(self.features(x), self.labels)
+
+    def label_embeddings(self) -> Tensor:
+        """One vector a label, (labels, last width)."""
+        return self.labels
