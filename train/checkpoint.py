@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
 
 from train import methods
-from train.config import TrainingConfig, config_from
+from train.config import config_from
 from train.errors import CheckpointError, ConfigError
 from train.nets.inference import GradientInference
 from train.problem import Shape
@@ -50,7 +49,7 @@ class Checkpoint:
 
     def predictor(self) -> nn.Module:
         """Rebuild the trained network: raw rows (batch, features) -> logits (batch, labels)."""
-        return self._rebuilt(self._network)
+        return self._with_scaling(self._network())
 
     def energy_predictor(self) -> nn.Module:
         """Rebuild the network that taught the predictor, as one that predicts by itself."""
@@ -60,35 +59,40 @@ class Checkpoint:
                 "trained with this version"
             )
 
-        def network(module: ModuleType, config: TrainingConfig, shape: Shape) -> nn.Module:
-            inference: GradientInference = module.energy_predictor(config, shape)
+        def fill(inference: GradientInference) -> None:
             inference.energy_net.load_state_dict(self.teacher)
             if isinstance(inference.start, nn.Module):
                 inference.start.load_state_dict(self.weights)
-            return inference
 
-        return self._rebuilt(network)
+        return self._with_scaling(self._built("energy_predictor", fill))
 
-    def _network(self, module: ModuleType, config: TrainingConfig, shape: Shape) -> nn.Module:
-        network: nn.Module = module.predictor(config, shape)
-        network.load_state_dict(self.weights)
-        return network
+    def label_embeddings(self) -> Tensor | None:
+        """One vector a label, (labels, size), if the method's network offers them; else None."""
+        embeddings = getattr(self._network(), "label_embeddings", None)
+        return None if embeddings is None else embeddings().detach()
 
-    def _rebuilt(
-        self, network_of: Callable[[ModuleType, TrainingConfig, Shape], nn.Module]
-    ) -> nn.Module:
+    def _network(self) -> nn.Module:
+        """The trained network, for rows that are scaled already."""
+        return self._built("predictor", lambda network: network.load_state_dict(self.weights))
+
+    def _built(self, builder: str, fill: Callable[[Any], object]) -> nn.Module:
+        """What that function of the method's module builds, filled with weights."""
         try:
             module = methods.load(self.method)
             config = config_from(self.config, module.Config, source="the checkpoint")
-            network = network_of(module, config, Shape(**self.shape))
+            network: nn.Module = getattr(module, builder)(config, Shape(**self.shape))
+            fill(network)
         except (RuntimeError, TypeError, ConfigError) as error:
             raise CheckpointError(
                 f"the checkpoint does not fit method {self.method!r} of this version ({error}): "
                 "train it again"
             ) from error
-        if self.scaling is not None:
-            network = nn.Sequential(InputScaling(**self.scaling), network)
         return network.eval()
+
+    def _with_scaling(self, network: nn.Module) -> nn.Module:
+        if self.scaling is None:
+            return network
+        return nn.Sequential(InputScaling(**self.scaling), network).eval()
 
 
 class InputScaling(nn.Module):

@@ -20,7 +20,8 @@ class Method(ABC):
     predictor: nn.Module
     """Rows (batch, features) -> logits (batch, labels): all that survives training.
 
-    Before the last stage it may be another network: the one that stage trains.
+    Before the last stage it may be another network: the one that stage trains. Where labels have
+    embeddings, its method `label_embeddings()` returns them, (labels, size), for the label map.
     """
     stages: int = 1
     """Stages are trained one after the other, each until its validation score stalls."""

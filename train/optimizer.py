@@ -20,10 +20,17 @@ class TaskOptimizer:
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float
+        self,
+        parameters: Iterable[nn.Parameter],
+        *,
+        lr: float,
+        weight_decay: float,
+        betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:
         self.parameters = list(parameters)
-        self.adam = torch.optim.AdamW(self.parameters, lr=lr, weight_decay=weight_decay, fused=True)
+        self.adam = torch.optim.AdamW(
+            self.parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True
+        )
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.adam, mode="max", factor=0.5, patience=5
         )

@@ -9,7 +9,7 @@ import torch
 from train import storage
 from train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from train.errors import CheckpointError
-from train.methods import ce, seal
+from train.methods import ce, dvn, seal
 from train.problem import Shape
 
 
@@ -86,6 +86,17 @@ def test_a_loss_net_is_asked_by_itself_from_where_its_loss_begins(checkpoint, lo
 def test_a_model_without_a_teacher_has_no_energy_network(checkpoint):
     with pytest.raises(CheckpointError, match="'ce' model holds no energy network"):
         checkpoint.energy_predictor()
+
+
+def test_embeddings_of_labels_are_those_of_the_network(checkpoint):
+    assert torch.equal(checkpoint.label_embeddings(), checkpoint.weights["labels"])
+
+
+def test_a_network_without_embeddings_of_labels_has_none(checkpoint):
+    config, shape = dvn.Config(hidden=(5,)), Shape(**checkpoint.shape)
+    weights = dvn.predictor(config, shape).state_dict()
+    other = replace(checkpoint, method="dvn", weights=weights)
+    assert other.label_embeddings() is None
 
 
 class Bomb:

@@ -135,6 +135,10 @@ class EmbeddingNet(nn.Module):
             embedded = functional.normalize(embedded, dim=-1)
         return functional.linear(embedded, self.labels)
 
+    def label_embeddings(self) -> Tensor:
+        """One vector a label, (labels, embedding)."""
+        return self.labels
+
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
     """Build the untrained network; the label encoder is never exported."""

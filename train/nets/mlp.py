@@ -89,3 +89,7 @@ class TaskNet(nn.Module):
     def finish(self, hidden: Tensor) -> Tensor:
         """Do the rest, with dropout of its own."""
         return functional.linear(self.features.finish(hidden), self.labels)
+
+    def label_embeddings(self) -> Tensor:
+        """One vector a label, (labels, last width)."""
+        return self.labels
