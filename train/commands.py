@@ -13,7 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from train import methods
-from train.config import TrainingConfig, config_values, find_preset, read_preset
+from train.config import (
+    MethodConfig,
+    TrainingConfig,
+    config_values,
+    find_preset,
+    read_preset,
+)
 from train.data_commands import data_command
 from train.display import TrainingDisplay, score_table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError
@@ -74,11 +80,13 @@ def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> i
     command = shlex.join(["python", "-m", "train", method_name, *argv])
     prepared = prepare(method_name, config, options, command)
     _print_settings(console, prepared)
-    with TrainingDisplay(console, epochs=config.epochs, enabled=options.progress) as display:
+    epochs = config.epochs if isinstance(config, TrainingConfig) else 0
+    with TrainingDisplay(console, epochs=epochs, enabled=options.progress) as display:
         result = train(prepared, display)
     position = result.position
-    title = f"{prepared.data.name}, {method_name}, seed {options.seed}, "
-    title += f"best epoch {position.best_epoch} of {position.epoch}"
+    title = f"{prepared.data.name}, {method_name}, seed {options.seed}"
+    if position.epoch:
+        title += f", best epoch {position.best_epoch} of {position.epoch}"
     console.print(score_table(title, result.judgement))
     if result.interrupted:
         held = "an untrained model: its stage had not begun" if result.stages_left else "the best"
@@ -95,7 +103,7 @@ def _resuming(command: str) -> str:
     return shlex.join([*words, "--resume"])
 
 
-def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, TrainingConfig]:
+def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, MethodConfig]:
     """Parse flags over the data set's preset over the defaults of the method."""
     module = methods.load(method_name)
     options, config = _parse(method_name, module, argv, module.Config())
@@ -107,8 +115,8 @@ def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, Traini
 
 
 def _parse(
-    method_name: str, module: ModuleType, argv: Sequence[str], defaults: TrainingConfig
-) -> tuple[RunOptions, TrainingConfig]:
+    method_name: str, module: ModuleType, argv: Sequence[str], defaults: MethodConfig
+) -> tuple[RunOptions, MethodConfig]:
     parsed: Any
     command = dataclasses.make_dataclass(
         "Command",
