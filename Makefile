@@ -43,6 +43,7 @@ bench: $(VENV)/.dev  ## compare speeds, as ratios
 	$(PY) -m benchmarks.metrics
 	$(PY) -m benchmarks.energy_samples
 	$(PY) -m benchmarks.training
+	$(PY) -m benchmarks.mlknn
 
 openapi: $(VENV)/.dev  ## write serve/openapi.json anew
 	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json
