@@ -40,12 +40,12 @@ def small_problem(device: torch.device):
     rng = np.random.default_rng(0)
     data = MultiLabelData(
         name="small",
-        inputs=rng.normal(size=(24, 7)).astype(np.float32),
-        targets=sparse.csr_array((rng.random((24, 5)) < 0.4).astype(np.uint8)),
+        inputs=rng.normal(size=(32, 7)).astype(np.float32),
+        targets=sparse.csr_array((rng.random((32, 5)) < 0.4).astype(np.uint8)),
         labels=tuple("abcde"),
     )
-    rows = np.arange(24)
-    split = Split(train=rows[:8], validation=rows[8:16], test=rows[16:], rule="by hand")
+    rows = np.arange(32)
+    split = Split(train=rows[:16], validation=rows[16:24], test=rows[24:], rule="by hand")
     return make_problem(data, split, device)
 
 

@@ -34,18 +34,23 @@ class StoredTables(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
+def check_size(n_rows: int, row_bytes: int) -> None:
+    """Refuse a table that would be too large to keep."""
+    size = n_rows * row_bytes
+    if size > LARGEST_TABLE:
+        raise DataError(
+            f"this method keeps training rows, and {n_rows} of them, dense, are "
+            f"{size / 2**30:.1f} GiB where {LARGEST_TABLE / 2**30:.1f} GiB is the limit: "
+            "take fewer rows with --fraction, or another method"
+        )
+
+
 def dense_table(rows: Rows, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
     """All rows as one dense matrix to keep, (rows, width), or a refusal if it would be too large.
 
     Filled in batches: sparse rows are never dense twice over.
     """
-    size = len(rows) * rows.width * dtype.itemsize
-    if size > LARGEST_TABLE:
-        raise DataError(
-            f"this method keeps the training rows, and {len(rows)} rows of {rows.width} values are "
-            f"{size / 2**30:.1f} GiB where 1 GiB is the limit: take fewer rows with --fraction, or "
-            "another method"
-        )
+    check_size(len(rows), rows.width * dtype.itemsize)
     table = torch.empty(len(rows), rows.width, dtype=dtype, device=device)
     for index in torch.arange(len(rows), device=device).split(COPY_BATCH):
         table[index] = rows.take(index).to(dtype)

@@ -96,7 +96,7 @@ def test_refuses_more_neighbours_than_there_are_rows(dense_problem):
 
 def test_refuses_rows_too_large_to_keep(dense_problem, monkeypatch):
     monkeypatch.setattr(stored, "LARGEST_TABLE", 100)
-    with pytest.raises(DataError, match=r"32 rows of 12 values .* --fraction"):
+    with pytest.raises(DataError, match=r"32 of them, dense, .* --fraction"):
         mlknn.fit(mlknn.Config(), dense_problem)
 
 
