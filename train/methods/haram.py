@@ -33,7 +33,7 @@ from train.nets.stored import StoredTables, check_size, dense_table
 from train.problem import Problem, Shape
 
 CHOICE = 1e-13
-"""Added to |w|, for a prototype of zeros."""
+"""Added to |w|, as in the authors' program, and in place of sums that are zero."""
 LEAST_DISTANCE = 1e-6
 """Scores of exactly 0 and 1, whose logits are infinite, are moved by this."""
 
@@ -79,9 +79,12 @@ class Prototypes(StoredTables):
         """Map rows (batch, features) to logits (batch, labels)."""
         activation = self.activation(x)
         best, least = activation.amax(1, keepdim=True), activation.amin(1, keepdim=True)
-        is_voter = (best - activation) / best <= self.threshold * (best - least)
+        drop = (best - activation) / best.clamp(min=CHOICE)
+        is_voter = drop <= self.threshold * (best - least)
         votes = torch.where(is_voter, activation * self.counts, 0.0)
-        scores = votes @ self.labels.to(votes.dtype) / votes.sum(1, keepdim=True)
+        # A row that shares nothing with any prototype gets no label.
+        total = votes.sum(1, keepdim=True).clamp(min=CHOICE)
+        scores = votes @ self.labels.to(votes.dtype) / total
         return torch.logit(scores, LEAST_DISTANCE).to(x.dtype)
 
     def activation(self, x: Tensor) -> Tensor:
@@ -135,7 +138,8 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
 def fit(config: Config, problem: Problem) -> nn.Module:
     """Pass once over the training rows; rows of different label sets never meet."""
     network = Prototypes(problem.shape, config.threshold)
-    values = dense_table(problem.train.x, torch.device("cpu"))
+    # One row after the other, with a decision on each: nothing for a GPU.
+    values = dense_table(problem.train.x, problem.device).cpu()
     check_size(len(values), 2 * values.shape[1] * values.itemsize)
     low, high = values.aminmax()
     if low < 0 or high > 1:

@@ -121,3 +121,13 @@ def test_the_graph_of_real_prototypes_gives_the_same_answers(dense_problem):
 def test_rows_beyond_the_training_values_are_clipped(dense_problem):
     network = haram.fit(haram.Config(), dense_problem)
     assert network.scaled(torch.tensor([[-1e6, 1e6]])).tolist() == [[0.0, 1.0]]
+
+
+def test_a_row_that_shares_nothing_with_any_prototype_gets_no_label(dense_problem):
+    network = haram.fit(haram.Config(), dense_problem)
+    network.weights = torch.tensor([[0] * 12 + [1] * 12], dtype=torch.uint8)
+    network.labels, network.counts = network.labels[1:2], network.counts[1:2]
+    network.low, network.span = torch.tensor(0.0), torch.tensor(1.0)
+    scores = network(torch.tensor([[1.0] * 12, [0.0] * 12])).sigmoid()
+    assert (scores[0] < 1e-5).all()
+    assert torch.equal(scores[1] > 0.5, network.labels[0] == 1)
