@@ -33,6 +33,8 @@ from train.problem import Problem, Shape
 
 KMEANS_STEPS = 20
 REFINEMENTS = 4
+FAR_AWAY = 1e3
+"""A coordinate that no row has: rows are brought to length one."""
 LEAST_DISTANCE = 1e-6
 """Scores of exactly 0 and 1, whose logits are infinite, are moved by this."""
 
@@ -81,17 +83,17 @@ class Learner(nn.Module):
         self.register_buffer("clusters", torch.zeros(shape.n_rows, dtype=torch.int64))
 
     def forward(self, x: Tensor, labels: Tensor, k: int) -> Tensor:
-        """Mean label sets (batch, labels) of the neighbours of prepared rows (batch, width)."""
+        """Mean label sets (batch, labels) of the neighbours of prepared float64 rows."""
         cluster = squared_distances(x, self.centres).argmin(1, keepdim=True)  # (batch, 1)
         # All maps at once: one product is less than copying a map for each row.
-        everywhere = (x.double() @ self.maps.flatten(1).double()).unflatten(1, self.maps.shape[1:])
+        everywhere = (x @ self.maps.flatten(1).double()).unflatten(1, self.maps.shape[1:])
         index = cluster[:, :, None].expand(-1, 1, everywhere.shape[2])
         embedded = everywhere.gather(1, index).squeeze(1)  # (batch, embedding)
         distances = squared_distances(embedded, self.embedded)
         distances = torch.where(self.clusters == cluster, distances, torch.inf)
         neighbours = nearest(distances, k)  # (batch, k)
         # A cluster may have fewer than k rows; the rest do not count.
-        votes = (self.clusters[neighbours] == cluster).to(x.dtype)
+        votes = (self.clusters[neighbours] == cluster).float()
         total = (labels[neighbours] * votes[:, :, None]).sum(1)
         return total / votes.sum(1, keepdim=True)
 
@@ -113,9 +115,10 @@ class Ensemble(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map rows (batch, features) to logits (batch, labels)."""
-        x = prepared(x)
-        scores = [learner(x, self.labels, self.k) for learner in self.learners]
-        return torch.logit(torch.stack(scores).mean(0), LEAST_DISTANCE)
+        # In float64, from the length of a row on: see `squared_distances`.
+        rows = prepared(x.double())
+        scores = [learner(rows, self.labels, self.k) for learner in self.learners]
+        return torch.logit(torch.stack(scores).mean(0), LEAST_DISTANCE).to(x.dtype)
 
 
 def prepared(x: Tensor) -> Tensor:
@@ -152,7 +155,7 @@ def _fit_learner(learner: Learner, x: Tensor, labels: Tensor, config: Config) ->
 def k_means(x: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
     """Lloyd's iteration from random rows: centres (clusters, width), the cluster of each row.
 
-    A cluster that loses all its rows keeps its centre.
+    A cluster that lost all its rows ends far away, where no row will look for it.
     """
     start = torch.randperm(len(x))[:n_clusters].to(x.device)
     centres = x[start]
@@ -160,7 +163,9 @@ def k_means(x: Tensor, n_clusters: int) -> tuple[Tensor, Tensor]:
         members = functional.one_hot(_nearest_centre(x, centres), n_clusters).to(x.dtype)
         counts = members.sum(0)[:, None]  # (clusters, 1)
         centres = torch.where(counts > 0, members.T @ x / counts.clamp(min=1), centres)
-    return centres, _nearest_centre(x, centres)
+    clusters = _nearest_centre(x, centres)
+    is_used = functional.one_hot(clusters, n_clusters).any(0)
+    return torch.where(is_used[:, None], centres, FAR_AWAY), clusters
 
 
 def _nearest_centre(x: Tensor, centres: Tensor) -> Tensor:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
 
+from train.batches import DenseRows
 from train.loop import seed_everything
 from train.methods import sleec
 
@@ -81,6 +84,17 @@ def test_k_means_ends_where_every_centre_is_the_mean_of_its_rows():
     assert torch.equal(clusters, distances.argmin(1))
 
 
+def test_clusters_without_rows_are_never_chosen(dense_problem):
+    part = dense_problem.train
+    same = dataclasses.replace(part, x=DenseRows(torch.ones(32, 12)))
+    network = sleec.fit(
+        sleec.Config(cluster_rows=8), dataclasses.replace(dense_problem, train=same)
+    )
+    assert len(network.learners[0].clusters.unique()) == 1
+    x = dense_problem.test.x.take(torch.arange(16))
+    assert torch.isfinite(network(x)).all()
+
+
 def mean_of_neighbours(network, x):
     """Scores of one prepared row by loops over learners, clusters and training rows."""
     scores = []
@@ -99,7 +113,8 @@ def test_scores_are_means_over_neighbours_and_learners(cluster_rows, dense_probl
     config = sleec.Config(cluster_rows=cluster_rows, k=6, learners=3)
     network = sleec.fit(config, dense_problem)
     x = dense_problem.test.x.take(torch.arange(16))
-    expected = torch.stack([mean_of_neighbours(network, row) for row in sleec.prepared(x)])
+    rows = sleec.prepared(x.double())
+    expected = torch.stack([mean_of_neighbours(network, row) for row in rows])
     torch.testing.assert_close(network(x).sigmoid().double(), expected, atol=1e-5, rtol=0)
 
 
