@@ -43,6 +43,7 @@ bench: $(VENV)/.dev  ## compare speeds, as ratios
 	$(PY) -m benchmarks.metrics
 	$(PY) -m benchmarks.energy_samples
 	$(PY) -m benchmarks.training
+	$(PY) -m benchmarks.mlknn
 
 results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 	$(PY) -m train results --page docs/results.md

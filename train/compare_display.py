@@ -78,15 +78,13 @@ class ComparisonDisplay:
 
     def started(self, run: PlannedRun) -> None:
         """Show a line for the run; early stopping can only shorten it."""
-        self.progress.reset(
-            self.tasks[run], description=f"  {run}", total=run.config.epochs, visible=True
-        )
+        self.progress.reset(self.tasks[run], description=f"  {run}", total=run.epochs, visible=True)
 
     def epochs_done(self, run: PlannedRun, epochs: int) -> None:
         """Move its bar."""
         # Each stage of a method has as many epochs again.
-        stages = max(1, -(-epochs // run.config.epochs))
-        self.progress.update(self.tasks[run], completed=epochs, total=stages * run.config.epochs)
+        stages = max(1, -(-epochs // run.epochs))
+        self.progress.update(self.tasks[run], completed=epochs, total=stages * run.epochs)
 
     def ended(self, run: PlannedRun, outcome: Outcome) -> None:
         """Say what it gave."""

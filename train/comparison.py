@@ -23,7 +23,7 @@ import tyro
 from torch import Tensor
 
 from train import methods
-from train.config import TrainingConfig, config_values, flag
+from train.config import MethodConfig, TrainingConfig, config_values, flag
 from train.errors import ConfigError, UserError, did_you_mean
 from train.evidence import Record, full_name, read_metrics, record_of
 from train.loop import Position
@@ -87,7 +87,7 @@ class PlannedRun:
     name: str
     """Method with its kind."""
     method: str
-    config: TrainingConfig
+    config: MethodConfig
     options: RunOptions
     command: str
 
@@ -96,6 +96,11 @@ class PlannedRun:
         """Where it goes."""
         assert self.options.out is not None  # noqa: S101 - `plan` names one for each
         return RunFolder(self.options.out)
+
+    @property
+    def epochs(self) -> int:
+        """How many it may take, in each stage; one where it is fitted in one go."""
+        return self.config.epochs if isinstance(self.config, TrainingConfig) else 1
 
     def __str__(self) -> str:
         share = "" if self.options.fraction == 1 else f", {self.options.fraction:g} of the rows"
@@ -172,7 +177,8 @@ def _drafts(options: ComparisonOptions) -> Iterator[PlannedRun]:
         config_class = methods.load(method).Config
         words = as_words(config_class.KINDS.get(kind, {}), vars(config_class()))
         words += ["--dataset", options.dataset, *as_words(given, RUN_DEFAULTS)]
-        words += [] if options.epochs is None else ["--epochs", str(options.epochs)]
+        if options.epochs is not None and issubclass(config_class, TrainingConfig):
+            words += ["--epochs", str(options.epochs)]
         run_options, config = parse_run(method, words)
         if kind and config.variant != kind:
             raise ConfigError(

@@ -21,8 +21,8 @@ EVERY_ITEM = typeguard.CollectionCheckStrategy.ALL_ITEMS
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """What every method's `Config` has: how long to train, on what batches."""
+class MethodConfig:
+    """What every method's `Config` has; one that is fitted in one go needs no more."""
 
     KINDS: ClassVar[dict[str, dict[str, Any]]] = {}
     """Where a method comes in several kinds: the fields that choose each, by its name.
@@ -31,19 +31,11 @@ class TrainingConfig:
     mean the kind `margin` of this table. A config is of exactly one kind.
     """
 
-    epochs: int = 300
-    """Passes over the training rows, at most."""
-    patience: int = 20
-    """Stop after this many epochs without a better validation score."""
-    monitor: Monitor = "example_f1"
-    """What the best epoch is judged by; `tuned`: each F1 at its best threshold of 0.1 ... 0.9."""
-    batch_size: int = 32
-    """Rows in a training batch."""
     scaling: Literal["auto", "none", "standard"] = "auto"
     """`standard`: inputs to zero mean, unit variance; `auto`: so for dense real values."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "epochs", "patience", "batch_size")
+        """Refuse bad values; those of `scaling` are refused by its type."""
 
     @property
     def variant(self) -> str:
@@ -54,10 +46,28 @@ class TrainingConfig:
         return ""
 
 
-ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(MethodConfig):
+    """What a method that learns batch by batch has too: how long to train, on what batches."""
+
+    epochs: int = 300
+    """Passes over the training rows, at most."""
+    patience: int = 20
+    """Stop after this many epochs without a better validation score."""
+    monitor: Monitor = "example_f1"
+    """What the best epoch is judged by; `tuned`: each F1 at its best threshold of 0.1 ... 0.9."""
+    batch_size: int = 32
+    """Rows in a training batch."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "epochs", "patience", "batch_size")
 
 
-def require_positive(config: TrainingConfig, *fields: str) -> None:
+ConfigT = TypeVar("ConfigT", bound=MethodConfig)
+
+
+def require_positive(config: MethodConfig, *fields: str) -> None:
     """Refuse a zero or negative value in any of the named fields, by its flag."""
     for name in fields:
         value = getattr(config, name)
@@ -65,7 +75,7 @@ def require_positive(config: TrainingConfig, *fields: str) -> None:
             raise ConfigError(f"{flag(name)} must be positive, got {value}")
 
 
-def require_fraction(config: TrainingConfig, *fields: str) -> None:
+def require_fraction(config: MethodConfig, *fields: str) -> None:
     """Refuse a value outside [0, 1) in any of the named fields, by its flag."""
     for name in fields:
         value = getattr(config, name)
@@ -135,7 +145,7 @@ def config_from(values: dict[str, Any], config_class: type[ConfigT], *, source: 
     return config_class(**checked)
 
 
-def config_values(config: TrainingConfig) -> dict[str, Any]:
+def config_values(config: MethodConfig) -> dict[str, Any]:
     """The plain values of a config, as TOML, JSON and checkpoints can hold them."""
     return {key: _plain(value) for key, value in dataclasses.asdict(config).items()}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from train import methods
-from train.config import TrainingConfig, config_from, config_values, find_preset, read_preset
+from train.config import MethodConfig, config_from, config_values, find_preset, read_preset
 from train.errors import DataError
 from train.run import RunFolder, write_text
 
@@ -121,7 +121,7 @@ def record_of(metrics: dict[str, Any]) -> Record:
     )
 
 
-def _changed(config: TrainingConfig, preset: Path | None, name: str) -> str:
+def _changed(config: MethodConfig, preset: Path | None, name: str) -> str:
     """Hyper-parameters other than those that the preset has for this kind."""
     kind, expected = config.variant, type(config)()
     if preset is not None:

@@ -11,12 +11,12 @@ from typing import Any
 import tyro
 
 from train import methods
-from train.config import TrainingConfig, find_preset, flag, read_preset
+from train.config import MethodConfig, find_preset, flag, read_preset
 from train.errors import EXIT_OK
 from train.options import RunOptions
 
 
-def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, TrainingConfig]:
+def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, MethodConfig]:
     """Parse flags over the data set's preset over the defaults of the method."""
     module = methods.load(method_name)
     options, config = _parse(method_name, module, argv, module.Config())
@@ -28,8 +28,8 @@ def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, Traini
 
 
 def _parse(
-    method_name: str, module: ModuleType, argv: Sequence[str], defaults: TrainingConfig
-) -> tuple[RunOptions, TrainingConfig]:
+    method_name: str, module: ModuleType, argv: Sequence[str], defaults: MethodConfig
+) -> tuple[RunOptions, MethodConfig]:
     parsed: Any
     command = dataclasses.make_dataclass(
         "Command",

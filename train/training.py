@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,11 +15,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from train import methods, storage
 from train.checkpoint import Checkpoint, save_checkpoint
-from train.config import TrainingConfig, config_values, flag
+from train.config import MethodConfig, TrainingConfig, config_values, flag
 from train.data import (
     MultiLabelData,
     Split,
@@ -71,7 +72,7 @@ class Prepared:
     """Everything decided and loaded, nothing trained."""
 
     method_name: str
-    config: TrainingConfig
+    config: MethodConfig
     options: RunOptions
     data: MultiLabelData
     split: Split
@@ -101,12 +102,14 @@ def load_split(options: DataOptions) -> tuple[MultiLabelData, Split]:
     return data, split
 
 
-def prepare(
-    method_name: str, config: TrainingConfig, options: RunOptions, command: str
-) -> Prepared:
+def prepare(method_name: str, config: MethodConfig, options: RunOptions, command: str) -> Prepared:
     """Check all that can be checked before any work is done, then load the data."""
     if options.threads < 1:
         raise ConfigError(f"--threads must be at least 1, got {options.threads}")
+    if options.resume and not isinstance(config, TrainingConfig):
+        raise ConfigError(
+            f"{method_name} is fitted in one go, so there is nothing to resume: leave out --resume"
+        )
     torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
     data, split = load_split(options)
@@ -127,36 +130,60 @@ def prepare(
 
 
 def train(prepared: Prepared, display: Display) -> Result:
-    """Train to the end or to an interruption; either way leave a valid `model.pt`."""
-    options, run = prepared.options, prepared.run
+    """Train to the end or to an interruption; either way leave a valid `model.pt`.
+
+    A method that is fitted in one go leaves nothing if interrupted: it has no half-way.
+    """
     # Gradients of labels that are all but certain fall below 1e-38, where a CPU becomes slow.
     torch.set_flush_denormal(True)
-    seed_everything(options.seed)
-    method = methods.load(prepared.method_name).build(prepared.config, prepared.problem)
-    position = _resumed(prepared, method) if options.resume else Position()
-    write_config(run, prepared.method_name, config_values(prepared.config))
-    write_split(run, prepared.split)
+    seed_everything(prepared.options.seed)
+    if isinstance(prepared.config, TrainingConfig):
+        return _train_in_steps(prepared, prepared.config, display)
+    return _train_in_one_go(prepared)
+
+
+def _train_in_one_go(prepared: Prepared) -> Result:
+    started = time.monotonic()
+    predictor = methods.load(prepared.method_name).fit(prepared.config, prepared.problem)
+    position = Position(seconds=time.monotonic() - started)
+    _write_settings(prepared)
+    judgement = _finish(prepared, predictor, {}, position, finished=True)
+    return Result(
+        run=prepared.run, judgement=judgement, position=position, interrupted=False, stages_left=0
+    )
+
+
+def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display) -> Result:
+    method = methods.load(prepared.method_name).build(config, prepared.problem)
+    position = _resumed(prepared, method) if prepared.options.resume else Position()
+    _write_settings(prepared)
     with interruptions() as interrupted:
         fit(
             method,
             prepared.problem,
-            prepared.config,
-            seed=options.seed,
+            config,
+            seed=prepared.options.seed,
             position=position,
             observer=_Saving(prepared, method, display),
             should_stop=interrupted.is_set,
         )
-        finished = is_finished(method, position, prepared.config)
+        finished = is_finished(method, position, config)
         if not finished:
             _save_state(prepared, method, position)
-        judgement = _finish(prepared, method, position, finished=finished)
+        teacher = _take_best_weights(method, position)
+        judgement = _finish(prepared, method.predictor, teacher, position, finished=finished)
     return Result(
-        run=run,
+        run=prepared.run,
         judgement=judgement,
         position=position,
         interrupted=not finished,
         stages_left=method.stages - 1 - position.stage,
     )
+
+
+def _write_settings(prepared: Prepared) -> None:
+    write_config(prepared.run, prepared.method_name, config_values(prepared.config))
+    write_split(prepared.run, prepared.split)
 
 
 class _Saving:
@@ -241,23 +268,36 @@ def interruptions() -> Iterator[_Flag]:
             signal.signal(number, handler)
 
 
-def _finish(prepared: Prepared, method: Method, position: Position, *, finished: bool) -> Judgement:
-    """Take the best epoch's weights, judge them, and write `model.pt` and `metrics.json`."""
-    problem = prepared.problem
-    weights, teacher = position.best_weights, position.best_teacher
+def _take_best_weights(method: Method, position: Position) -> dict[str, Tensor]:
+    """Leave the best epoch's weights in the predictor, if its last stage has had an epoch.
+
+    Returns the weights of the teacher that go with them.
+    """
+    if position.stage + 1 == method.stages and position.best_weights:
+        method.predictor.load_state_dict(position.best_weights)
+        return position.best_teacher
     for stage in range(position.stage + 1, method.stages):  # interrupted before its last stage
         method.enter_stage(stage)
-        weights = {}
-    if not weights:
-        weights, teacher = cpu_weights(method.predictor), cpu_weights(method.teacher)
-    method.predictor.load_state_dict(weights)
+    return cpu_weights(method.teacher)
+
+
+def _finish(
+    prepared: Prepared,
+    predictor: nn.Module,
+    teacher: dict[str, Tensor],
+    position: Position,
+    *,
+    finished: bool,
+) -> Judgement:
+    """Judge a trained predictor, and write `model.pt` and `metrics.json`."""
+    problem = prepared.problem
     judgement = judge(
         problem,
-        validation=predict(method.predictor, problem.validation.x, problem.device),
-        test=predict(method.predictor, problem.test.x, problem.device),
+        validation=predict(predictor, problem.validation.x, problem.device),
+        test=predict(predictor, problem.test.x, problem.device),
         constants=propensity_constants(prepared.data.name),
     )
-    checkpoint = _checkpoint(prepared, position, weights, teacher, judgement)
+    checkpoint = _checkpoint(prepared, position, cpu_weights(predictor), teacher, judgement)
     save_checkpoint(checkpoint, prepared.run.model)
     write_metrics(prepared.run, {**_metrics(prepared, position, judgement), "finished": finished})
     return judgement

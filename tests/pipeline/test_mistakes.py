@@ -27,6 +27,8 @@ MISTAKES = {
     "wrong fraction": (["ce", "--dataset", "demo", "--fraction", "0"], ["fraction"]),
     "missing preset": (["ce", "--dataset", "demo", "--preset", "x.toml"], ["x.toml is no file"]),
     "nothing to resume": (["ce", "--dataset", "demo", "--resume"], ["nothing to resume"]),
+    "no half-way": (["mlknn", "--dataset", "demo", "--resume"], ["fitted in one go", "--resume"]),
+    "no neighbours": (["mlknn", "--dataset", "demo", "--k", "0"], ["--k must be positive"]),
     "column option": (["ce", "--dataset", "demo", "--label-columns", "t"], ["your own files"]),
     "unknown list": (["list", "metods"], ["cannot list 'metods'"]),
 }  # fmt: skip

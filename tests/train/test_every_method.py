@@ -8,13 +8,17 @@ import tomllib
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
+from torch import nn
 
 from export.to_onnx import export_predictor
 from export.verify import check_parity
 from train import methods
-from train.config import PRESETS, read_preset
+from train.batches import DenseRows
+from train.config import PRESETS, TrainingConfig, read_preset
 from train.loop import Position, cpu_weights, fit, restore, seed_everything, training_state
 from train.method import Method
+from train.metrics import map_by_row
 from train.problem import Problem
 
 # Small networks and few inner steps: the contract is about behaviour, not about scores.
@@ -32,6 +36,7 @@ SMALL = {
     "width": 16,
     "inner_width": 8,
     "heads": 2,
+    "k": 3,
 }
 # Options that make another method of it, beside the kinds that a method names.
 VARIANTS: dict[str, dict[str, dict[str, object]]] = {
@@ -43,15 +48,25 @@ VARIANTS: dict[str, dict[str, dict[str, object]]] = {
     "lamp": {mask: {"mask": mask} for mask in ("prior", "identity")},
     "mpvae": {"": {"nll_weight": 2.0, "ranking_weight": 2.0}},
 }
-CASES = [
-    pytest.param(name, variant, id="-".join(filter(None, [name, kind])))
-    for name in methods.available()
-    for kind, variant in {
-        **(methods.load(name).Config.KINDS or {"": {}}),
-        **VARIANTS.get(name, {}),
-    }.items()
-]
-every_method = pytest.mark.parametrize(("name", "variant"), CASES)
+STEPPED = [name for name in methods.available() if hasattr(methods.load(name), "build")]
+FITTED = [name for name in methods.available() if name not in STEPPED]
+
+
+def cases(names: list[str]) -> pytest.MarkDecorator:
+    params = [
+        pytest.param(name, variant, id="-".join(filter(None, [name, kind])))
+        for name in names
+        for kind, variant in {
+            **(methods.load(name).Config.KINDS or {"": {}}),
+            **VARIANTS.get(name, {}),
+        }.items()
+    ]
+    return pytest.mark.parametrize(("name", "variant"), params)
+
+
+every_method = cases(methods.available())
+every_stepped_method = cases(STEPPED)
+every_fitted_method = cases(FITTED)
 
 
 def small_config(name: str, variant: dict[str, object], **options: object):
@@ -106,9 +121,20 @@ def untimed(history: list[dict[str, float]]) -> list[dict[str, float]]:
     return [{k: v for k, v in epoch.items() if k != "seconds"} for epoch in history]
 
 
-def assert_same_weights(one: Method, other: Method) -> None:
-    for name, value in cpu_weights(one.predictor).items():
-        assert torch.equal(value, cpu_weights(other.predictor)[name]), name
+def fitted(name: str, variant: dict[str, object], problem: Problem) -> nn.Module:
+    seed_everything(3)
+    return methods.load(name).fit(small_config(name, variant), problem)
+
+
+def trained_predictor(name: str, variant: dict[str, object], problem: Problem) -> nn.Module:
+    if name in FITTED:
+        return fitted(name, variant, problem)
+    return trained(name, variant, problem, 2)[0].predictor
+
+
+def assert_same_weights(one: nn.Module, other: nn.Module) -> None:
+    for name, value in cpu_weights(one).items():
+        assert torch.equal(value, cpu_weights(other)[name]), name
 
 
 @every_method
@@ -126,9 +152,17 @@ def test_has_a_one_line_summary(name):
 
 
 @pytest.mark.parametrize("name", methods.available())
-def test_builds_from_its_defaults(name, dense_problem):
-    method = methods.load(name).build(methods.load(name).Config(), dense_problem)
-    assert method.stages >= 1
+def test_is_ready_with_its_defaults(name, dense_problem):
+    module = methods.load(name)
+    if name in FITTED:
+        assert isinstance(module.fit(module.Config(), dense_problem), nn.Module)
+    else:
+        assert module.build(module.Config(), dense_problem).stages >= 1
+
+
+@pytest.mark.parametrize("name", methods.available())
+def test_has_epochs_if_and_only_if_it_is_stepped(name):
+    assert issubclass(methods.load(name).Config, TrainingConfig) == (name in STEPPED)
 
 
 @pytest.mark.parametrize("name", methods.available())
@@ -162,7 +196,7 @@ def test_every_table_of_every_preset_is_a_config(path, variant, preset):
     assert config != config_class()
 
 
-@every_method
+@every_stepped_method
 def test_the_loss_falls_on_a_batch(name, variant, problem):
     method = built(name, variant, problem, dropout=0.0, lr=3e-3)
     x, y = whole_batch(problem)
@@ -178,11 +212,42 @@ def test_the_loss_falls_on_a_batch(name, variant, problem):
 @every_method
 def test_same_seed_gives_the_same_weights(name, variant, problem):
     assert_same_weights(
-        trained(name, variant, problem, 2)[0], trained(name, variant, problem, 2)[0]
+        trained_predictor(name, variant, problem), trained_predictor(name, variant, problem)
     )
 
 
 @every_method
+def test_saved_weights_give_the_same_predictor(name, variant, problem):
+    predictor = trained_predictor(name, variant, problem).eval()
+    rebuilt = methods.load(name).predictor(small_config(name, variant), problem.shape).eval()
+    rebuilt.load_state_dict(cpu_weights(predictor))
+    x, _ = whole_batch(problem)
+    assert torch.equal(rebuilt(x), predictor(x))
+
+
+@every_fitted_method
+def test_fits_better_than_label_frequencies(name, variant, problem):
+    x, y = whole_batch(problem)
+    scores = fitted(name, variant, problem)(x).sigmoid().numpy()
+    frequencies = np.broadcast_to(y.mean(0).numpy(), y.shape)
+    assert map_by_row(scores, y.numpy()) > map_by_row(frequencies, y.numpy()) + 0.05
+
+
+@every_fitted_method
+@pytest.mark.parametrize("label", [0.0, 1.0], ids=["no labels", "all labels"])
+def test_rows_without_or_with_all_labels_give_finite_logits(name, variant, label, dense_problem):
+    x, y = whole_batch(dense_problem)
+    part = dataclasses.replace(
+        dense_problem.train,
+        y=DenseRows(torch.full_like(y, label)),
+        targets=sparse.csr_array(np.full(y.shape, label)),
+    )
+    predictor = fitted(name, variant, dataclasses.replace(dense_problem, train=part))
+    assert torch.isfinite(predictor(x)).all()
+    assert torch.isfinite(predictor(1e3 * x)).all()
+
+
+@every_stepped_method
 def test_every_parameter_of_the_predictor_learns(name, variant, problem):
     method = built(name, variant, problem)
     before = {key: value.clone() for key, value in method.predictor.named_parameters()}
@@ -193,7 +258,7 @@ def test_every_parameter_of_the_predictor_learns(name, variant, problem):
     assert not unchanged
 
 
-@every_method
+@every_stepped_method
 @pytest.mark.parametrize("label", [0.0, 1.0], ids=["no labels", "all labels"])
 def test_one_row_without_or_with_all_labels_stays_finite(name, variant, label, problem):
     method = built(name, variant, problem)
@@ -207,7 +272,7 @@ def test_one_row_without_or_with_all_labels_stays_finite(name, variant, label, p
     assert all(torch.isfinite(value).all() for value in cpu_weights(method.predictor).values())
 
 
-@every_method
+@every_stepped_method
 @pytest.mark.parametrize("stop_after", [1, 7, 18])
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     name, variant, stop_after, dense_problem
@@ -225,7 +290,7 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
         resumed, problem, config,
         seed=3, position=position, observer=StepCounter(), should_stop=lambda: False,
     )  # fmt: skip
-    assert_same_weights(whole, resumed)
+    assert_same_weights(whole.predictor, resumed.predictor)
     assert untimed(position.history) == untimed(whole_position.history)
     assert position.best_epoch == whole_position.best_epoch
     assert position.best_teacher.keys() == cpu_weights(whole.teacher).keys()
@@ -237,7 +302,10 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
 def test_exports_and_gives_the_same_answers(name, dense_problem):
     problem, variant = dense_problem, {}  # all variants export the same network
     seed_everything(3)
-    predictor = methods.load(name).predictor(small_config(name, variant), problem.shape).eval()
+    if name in FITTED:
+        predictor = fitted(name, variant, problem).eval()
+    else:
+        predictor = methods.load(name).predictor(small_config(name, variant), problem.shape).eval()
     x, _ = whole_batch(problem)
     model = export_predictor(predictor, problem.shape.n_features, problem.shape.n_labels)
     parity = check_parity(predictor, model, x.numpy())

@@ -4,7 +4,11 @@ A method module offers three names:
 
     Config                           hyper-parameters; each field becomes a flag
     predictor(config, shape)         the untrained network that is exported and served
-    build(config, problem) -> Method what trains it
+    build(config, problem) -> Method what trains it, batch by batch
+
+One that is fitted in one go has, in place of `build` and with a `MethodConfig`:
+
+    fit(config, problem)             the trained network
 """
 
 from __future__ import annotations

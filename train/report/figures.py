@@ -214,7 +214,7 @@ def study_curves(study: Study) -> str:
             "at 0.5": [run.fixed["example_f1"] for _, run in study.runs],
             "tuned": [run.metrics["scores"]["tuned"]["example_f1"] for _, run in study.runs],
         },
-        "seconds an epoch": {"": [run.seconds_per_epoch for _, run in study.runs]},
+        "seconds of training": {"": [run.metrics["seconds"] for _, run in study.runs]},
     }
     places = np.unique(values)
     is_wide = places[0] > 0 and places[-1] >= 8 * places[0]

@@ -151,6 +151,12 @@ def _run_sections(run: FinishedRun, anchor: str) -> list[Section]:
     ]
 
 
+def _epochs(run: FinishedRun) -> str:
+    if not run.history:
+        return ""
+    return f"best epoch {run.checkpoint.epoch} of {run.metrics['epochs']}; "
+
+
 def _settings(run: FinishedRun, anchor: str) -> Section:
     section = Section(f"{run.name}: {run.kind} on {run.dataset}", anchor)
     split, shape = run.metrics["split"], run.checkpoint.shape
@@ -159,8 +165,8 @@ def _settings(run: FinishedRun, anchor: str) -> Section:
         Text(
             f"{shape['n_features']:,} features, {shape['n_labels']:,} labels; {split['train']:,} "
             f"training, {split['validation']:,} validation and {split['test']:,} test rows (split "
-            f"{split['rule']}); seed {run.checkpoint.seed}; best epoch {run.checkpoint.epoch} of "
-            f"{run.metrics['epochs']}; {run.metrics['seconds']:,.1f} s of training."
+            f"{split['rule']}); seed {run.checkpoint.seed}; {_epochs(run)}"
+            f"{run.metrics['seconds']:,.1f} s of training."
         ),
         Text(run.metrics["command"], is_code=True),
         Text(to_toml(run.metrics["config"]).rstrip(), is_code=True),
@@ -171,10 +177,11 @@ def _settings(run: FinishedRun, anchor: str) -> Section:
 
 def _learning(run: FinishedRun, anchor: str) -> Section:
     section = Section("Learning and thresholds", f"{anchor}-learning", level=3)
-    curves = Markup(figures.learning_curves(run))  # noqa: S704 - ours
+    if run.history:
+        curves = Markup(figures.learning_curves(run))  # noqa: S704 - ours
+        section.add(Picture(curves, "learning curves"))
     thresholds = Markup(figures.threshold_curves(run))  # noqa: S704 - ours
     section.add(
-        Picture(curves, "learning curves"),
         Picture(
             thresholds,
             "one threshold for all labels; full line: 0.5, dotted line: "

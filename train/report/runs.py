@@ -67,16 +67,19 @@ class FinishedRun:
         return "-".join(filter(None, [self.checkpoint.method, config.variant]))
 
     @property
-    def seconds_per_epoch(self) -> float:
+    def seconds_per_epoch(self) -> float | None:
         """Median over the epochs of the last stage, the one that trains what the run is named for.
 
-        Runs from before epochs were timed have the mean over all stages.
+        Runs from before epochs were timed have the mean over all stages, and methods that are
+        fitted in one go have none.
         """
+        if not self.history:
+            return None
         last = self.history[-1].get("stage")
         timed = [e["seconds"] for e in self.history if "seconds" in e and e["stage"] == last]
         if timed:
             return float(np.median(timed))
-        return float(self.metrics["seconds"]) / max(len(self.history), 1)
+        return float(self.metrics["seconds"]) / len(self.history)
 
     @cached_property
     def train_counts(self) -> np.ndarray:
@@ -151,13 +154,20 @@ def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> Finishe
         name=name,
         checkpoint=checkpoint,
         metrics=metrics,
-        history=[json.loads(line) for line in run.history.read_text("utf-8").splitlines()],
+        history=_history(run),
         problem=problem,
         validation_scores=validation,
         test_scores=test,
         seconds_to_score=seconds,
         test_rows=split.test,
     )
+
+
+def _history(run: RunFolder) -> list[dict[str, float]]:
+    """What each epoch gave; nothing for a method that is fitted in one go."""
+    if not run.history.is_file():
+        return []
+    return [json.loads(line) for line in run.history.read_text("utf-8").splitlines()]
 
 
 def _timed_scores(predictor: nn.Module, problem: Problem) -> tuple[np.ndarray, float]:
