@@ -29,7 +29,7 @@ def fake_device() -> torch.device:
 def move(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
     """Stand in for Module.to, which cannot exchange the tensors of parameters without values."""
     for part in module.modules():
-        for name, value in part._parameters.items():
+        for name, value in part.named_parameters(recurse=False):
             part._parameters[name] = torch.nn.Parameter(value.data.to(device), value.requires_grad)
         for name, value in part._buffers.items():
             part._buffers[name] = value.to(device)
