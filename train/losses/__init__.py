@@ -1,4 +1,4 @@
-"""Losses as pure functions: tensors in, a scalar out; no state, no device, no hidden randomness."""
+"""Losses as pure functions: tensors in, a scalar or one value a row out; no state, no device."""
 
 from train.losses.binary import binary_cross_entropy
 from train.losses.contrastive import label_contrastive
