@@ -60,11 +60,8 @@ class RunFolder:
 
     def files(self) -> list[Path]:
         """All of them, there or not."""
-        return [self.model, *self.evidence(), self.config, self.resume, self.report]
-
-    def evidence(self) -> list[Path]:
-        """What tells, with the model, how a finished run went."""
-        return [self.metrics, self.history, self.split]
+        return [self.model, self.metrics, self.history, self.split, self.config, self.resume,
+                self.report]  # fmt: skip
 
 
 def open_run(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:

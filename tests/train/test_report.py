@@ -20,6 +20,7 @@ from train.cli import main
 from train.report import labels as label_reports
 from train.report.costs import PUBLISHED, count_parameters, parameter_table, training_table
 from train.report.page import Section, make_sections, render
+from train.report.relations import label_maps
 from train.report.runs import FinishedRun, load_runs
 from train.report.study import find_studies
 from train.report.tables import Column, Table
@@ -339,3 +340,14 @@ def test_a_missing_extra_is_told(capsys, copy, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert 'the report needs jinja2: pip install "labelwright[report]"' in refused(capsys, copy)
+
+
+def test_label_maps_are_those_of_embeddings_energy_network_and_rows(runs):
+    assert set(label_maps(runs["ce"])) == {"label embeddings", "training rows"}
+    maps = label_maps(runs["k4"])
+    assert set(maps) == {"label embeddings", "energy network", "training rows"}
+    vectors = runs["k4"].checkpoint.weights["labels"].numpy()
+    assert maps["label embeddings"][3, 8] == pytest.approx(vectors[3] @ vectors[8], rel=1e-4)
+    sections = make_sections([runs["k4"]])
+    related = next(section for section in sections if section.title == "Which labels are related")
+    assert [part.rows[0][0] for part in related.parts[:1]] == ["label embeddings"]

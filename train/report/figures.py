@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from train.data_display import SLICES
-from train.report.gradients import JointTerm, LabelPairs, random_label_sets
+from train.label_map import heat_map
+from train.report.gradients import Floats, JointTerm, LabelPairs, random_label_sets
 from train.report.runs import FinishedRun
 from train.report.study import Study
 from train.thresholds import FIXED_THRESHOLD, MPVAE_GRID, metrics_by_threshold
@@ -79,7 +80,7 @@ def _svg(figure: Figure) -> str:
 
 def learning_curves(run: FinishedRun) -> str:
     """Losses and validation score by epoch; where stages begin, and the best epoch."""
-    score = f"validation_{run.metrics['config']['monitor']}"
+    score = next(name for name in run.history[0] if name.startswith("validation_"))
     names = [name for epoch in run.history for name in epoch if name not in
              ("epoch", "stage", "seconds", score)]  # fmt: skip
     with _style():
@@ -102,6 +103,12 @@ def learning_curves(run: FinishedRun) -> str:
             axes.legend()
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         return _svg(figure)
+
+
+def label_map(run: FinishedRun, source: str, affinity: Floats) -> str:
+    """Related labels side by side, by one of the run's maps."""
+    with _style(), mpl.rc_context({"axes.grid": False}):
+        return _svg(heat_map(affinity, run.checkpoint.labels, run.train_counts, title=source))
 
 
 def _dot(points: Sequence[object]) -> str:

@@ -24,6 +24,7 @@ from train.report.labels import (
     label_table,
     set_size_table,
 )
+from train.report.relations import agreement_table, label_maps, pair_tables
 from train.report.runs import FinishedRun
 from train.report.study import Study, find_studies
 from train.report.tables import Column, Table
@@ -148,6 +149,7 @@ def _run_sections(run: FinishedRun, anchor: str) -> list[Section]:
         _learning(run, anchor),
         _labels(run, anchor),
         _gradients(run, anchor),
+        _label_maps(run, anchor),
     ]
 
 
@@ -203,6 +205,19 @@ def _labels(run: FinishedRun, anchor: str) -> Section:
         confusion_table(run),
         label_table(run, scores),
     )
+    return section
+
+
+def _label_maps(run: FinishedRun, anchor: str) -> Section:
+    section = Section("Which labels are related", f"{anchor}-map", level=3)
+    maps = label_maps(run)
+    if not maps:
+        section.add(Text(f"A {run.checkpoint.method} model holds no vector a label to compare."))
+        return section
+    section.add(agreement_table(maps))
+    for (source, affinity), table in zip(maps.items(), pair_tables(run, maps), strict=True):
+        picture = Markup(figures.label_map(run, source, affinity))  # noqa: S704 - ours
+        section.add(Picture(picture, f"affinity of labels by {source}"), table)
     return section
 
 

@@ -118,7 +118,7 @@ def _folder(path: Path) -> Path:
         raise ConfigError(
             f"{path} is no run folder: give what `python -m train METHOD` wrote, or its model.pt"
         )
-    is_whole = all(file.is_file() for file in (run.model, *run.evidence()))
+    is_whole = all(file.is_file() for file in (run.model, run.metrics, run.split))
     if not is_whole or not _json(run.metrics).get("finished"):
         raise ConfigError(
             f"the run in {path} is not finished: end it with its own command and --resume"
