@@ -108,7 +108,8 @@ def learning_curves(run: FinishedRun) -> str:
 def label_map(run: FinishedRun, source: str, affinity: Floats) -> str:
     """Related labels side by side, by one of the run's maps."""
     with _style(), mpl.rc_context({"axes.grid": False}):
-        return _svg(heat_map(affinity, run.checkpoint.labels, run.train_counts, title=source))
+        title = f"{run.name}: {source}"
+        return _svg(heat_map(affinity, run.checkpoint.labels, run.train_counts, title=title))
 
 
 def _dot(points: Sequence[object]) -> str:
