@@ -51,7 +51,7 @@ class RunOptions(DataOptions):
     """A training run."""
 
     preset: str = "auto"
-    """Hyper-parameters: `auto` (the data set's own if any), `released`, `none`, or a .toml file."""
+    """Hyper-parameters: `auto` (the data set's own), `released`, `fast`, `none`, a .toml file."""
     seed: int = 0
     """Of initialisation, batches, dropout and sampling."""
     device: str = "auto"

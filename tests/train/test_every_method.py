@@ -15,7 +15,7 @@ from export.to_onnx import export_predictor
 from export.verify import check_parity
 from train import methods
 from train.batches import DenseRows
-from train.config import PRESETS, TrainingConfig, read_preset
+from train.config import NAMED_PRESETS, PRESETS, TrainingConfig, read_preset
 from train.loop import Position, cpu_weights, fit, restore, seed_everything, training_state
 from train.method import Method
 from train.metrics import map_by_row
@@ -178,11 +178,11 @@ def preset_tables() -> list[object]:
     cases = []
     for path in sorted(PRESETS.glob("*/*.toml")):
         content = tomllib.loads(path.read_text())
-        released = content.pop("released", {})
+        named = {name: content.pop(name) for name in NAMED_PRESETS if name in content}
         variants = [key for key, value in content.items() if isinstance(value, dict)]
         tables = [(key, "auto") for key in variants or [""]]
-        if released:
-            tables += [(key, "released") for key in (released if variants else [""])]
+        for name, table in named.items():
+            tables += [(key, name) for key in (table if variants else [""])]
         for variant, name in tables:
             where = "-".join([path.parent.name, path.stem, variant, name])
             cases.append(pytest.param(path, variant, name, id=where))
