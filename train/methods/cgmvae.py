@@ -89,7 +89,7 @@ class Config(TrainingConfig):
     """Weight of the contrastive loss, alpha."""
     cross_entropy_weight: float = 0.5
     """Weight of the cross-entropy of the feature branch, beta."""
-    kl_weight: float = 1.0
+    kl_weight: float = 0.1
     """Weight of the divergence from the prior."""
     reconstruction_weight: float = 0.0
     """Weight of the cross-entropy of the label branch; with 0 there is no such branch."""
