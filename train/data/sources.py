@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -36,8 +37,8 @@ def _mulan(name: str, files: Files) -> MultiLabelData:
     return stack_parts(parts, name)
 
 
-def _clus(name: str, files: Files) -> MultiLabelData:
-    return read_clus(*(files.get(part) for part in PARTS), name=name)
+def _clus(name: str, files: Files, *, with_root: bool = False) -> MultiLabelData:
+    return read_clus(*(files.get(part) for part in PARTS), name=name, with_root=with_root)
 
 
 def _paired(files: Files, first: str, second: str) -> dict[str, tuple[Path, Path]]:
@@ -64,6 +65,7 @@ def _eurlex(name: str, files: Files) -> MultiLabelData:
 READERS: dict[str, Callable[[str, Files], MultiLabelData]] = {
     "mulan": _mulan,
     "clus": _clus,
+    "clus_with_root": functools.partial(_clus, with_root=True),
     "xc": lambda name, files: read_xc_parts(files["train"], files["test"], name=name),
     "lines": lambda name, files: read_lines(_paired(files, "texts", "labels"), name=name),
     "pairs": lambda name, files: read_pairs(_paired(files, "x", "y"), name=name),

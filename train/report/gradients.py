@@ -103,7 +103,8 @@ def find_pairs(names: Sequence[str], targets: sparse.csr_array) -> LabelPairs:
     targets: (training rows, labels).
     """
     counts = np.asarray(targets.sum(axis=0)).ravel()
-    labels = np.flatnonzero(counts >= MIN_ROWS)
+    # What every row has, such as the root of a taxonomy, tells nothing about any other label.
+    labels = np.flatnonzero((counts >= MIN_ROWS) & (counts < targets.shape[0]))
     chosen = targets[:, labels].astype(np.int64)
     together = (chosen.T @ chosen).toarray()
     counts = counts[labels].astype(np.float64)
