@@ -134,12 +134,22 @@ def train(prepared: Prepared, display: Display) -> Result:
 
     A method that is fitted in one go leaves nothing if interrupted: it has no half-way.
     """
-    # Gradients of labels that are all but certain fall below 1e-38, where a CPU becomes slow.
-    torch.set_flush_denormal(True)
     seed_everything(prepared.options.seed)
-    if isinstance(prepared.config, TrainingConfig):
-        return _train_in_steps(prepared, prepared.config, display)
-    return _train_in_one_go(prepared)
+    with _flushed_denormals():
+        if isinstance(prepared.config, TrainingConfig):
+            return _train_in_steps(prepared, prepared.config, display)
+        return _train_in_one_go(prepared)
+
+
+@contextmanager
+def _flushed_denormals() -> Iterator[None]:
+    """Gradients of labels that are all but certain fall below 1e-38, where a CPU becomes slow."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        # The next one to compute in this process may need numbers that small.
+        torch.set_flush_denormal(False)
 
 
 def _train_in_one_go(prepared: Prepared) -> Result:

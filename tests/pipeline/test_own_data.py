@@ -15,7 +15,7 @@ import export.cli
 import train.cli
 from labelwright_client import Client
 
-ROWS, FEATURES = 60, ("height", "width", "weight")
+ROWS, FEATURES = 240, ("height", "width", "weight")
 LABELS = ("tall", "wide", "heavy metal")
 
 
