@@ -13,8 +13,10 @@ from torch import Tensor
 
 from train import segments
 
-# Above this share of values that are not zero, a dense product is faster.
+# Above this share of values that are not zero, or below this width, a dense product is faster than
+# a sparse one with what it takes to prepare it.
 GREATEST_DENSITY = 0.1
+LEAST_WIDTH = 1000
 
 # Up to this many values, an accelerator gets dense batches: it multiplies zeros faster than it
 # waits for sizes.
@@ -87,7 +89,7 @@ class SparseRows:
     def batch(self, index: Tensor) -> Inputs:
         """Return the given rows, sparse where few of their values are not zero."""
         small = len(index) * self.width <= GREATEST_ON_ACCELERATOR
-        if small and not index.is_cpu:
+        if self.width < LEAST_WIDTH or (small and not index.is_cpu):
             return self.take(index)
         counts, rows, columns, values = self._stored(index)
         if len(values) > GREATEST_DENSITY * len(index) * self.width:

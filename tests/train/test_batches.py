@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from train.batches import SparseBatch, batch_order, to_rows
+from train.batches import LEAST_WIDTH, SparseBatch, batch_order, to_rows
 
 CPU = torch.device("cpu")
 
@@ -28,7 +28,7 @@ def test_rows_taken_from_csr_equal_those_of_the_dense_matrix(seed, rows, width, 
     assert torch.equal(taken, to_rows(dense, CPU).take(wanted))
 
 
-def sparse_matrix(density: float, shape=(9, 40)) -> np.ndarray:
+def sparse_matrix(density: float, shape=(9, LEAST_WIDTH)) -> np.ndarray:
     rng = np.random.default_rng(3)
     return np.where(rng.random(shape) < density, rng.normal(size=shape), 0).astype(np.float32)
 
@@ -41,16 +41,23 @@ def test_a_sparse_batch_multiplies_like_the_dense_one_and_so_does_its_gradient()
     assert len(batch) == 4
     expected = torch.from_numpy(dense[wanted.numpy()])
     assert torch.equal(batch.to_dense(), expected)
-    weight = torch.randn(40, 3, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(LEAST_WIDTH, 2, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(batch @ weight, expected.double() @ weight)
     assert torch.autograd.gradcheck(lambda w: batch @ w, (weight,))
 
 
-def test_batches_of_an_empty_and_of_a_full_matrix():
-    empty = to_rows(sparse.csr_array(np.zeros((3, 40), np.float32)), CPU).batch(torch.arange(3))
-    assert torch.equal(empty @ torch.ones(40, 2), torch.zeros(3, 2))
+def test_an_empty_matrix_is_sparse_and_a_full_one_dense():
+    empty = to_rows(sparse.csr_array(np.zeros((3, LEAST_WIDTH), np.float32)), CPU).batch(
+        torch.arange(3)
+    )
+    assert torch.equal(empty @ torch.ones(LEAST_WIDTH, 2), torch.zeros(3, 2))
     full = to_rows(sparse.csr_array(sparse_matrix(0.5)), CPU).batch(torch.arange(3))
     assert isinstance(full, torch.Tensor)
+
+
+def test_narrow_rows_are_dense():
+    narrow = sparse_matrix(0.01, (9, LEAST_WIDTH - 1))
+    assert isinstance(to_rows(sparse.csr_array(narrow), CPU).batch(torch.arange(3)), torch.Tensor)
 
 
 def test_an_epoch_visits_every_row_once_in_an_order_of_its_own():

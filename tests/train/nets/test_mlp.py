@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from train.batches import SparseBatch, to_rows
+from train.batches import LEAST_WIDTH, SparseBatch, to_rows
 from train.nets.mlp import TaskNet, dropout
 
 
@@ -20,10 +20,10 @@ def test_dropout_keeps_the_mean_and_the_wanted_share():
 
 def test_sparse_rows_give_the_logits_of_dense_ones():
     torch.manual_seed(0)
-    dense = np.zeros((6, 50), np.float32)
+    dense = np.zeros((6, LEAST_WIDTH), np.float32)
     dense[np.arange(6), np.arange(6) * 7] = [1, 2, -1, 0.5, 1, 3]
     rows = to_rows(sparse.csr_array(dense), torch.device("cpu"))
-    net = TaskNet(50, 4, (8, 7), dropout=0.5).eval()
+    net = TaskNet(LEAST_WIDTH, 4, (8, 7), dropout=0.5).eval()
     batch = rows.batch(torch.arange(6))
     assert isinstance(batch, SparseBatch)
     torch.testing.assert_close(net(batch), net(torch.from_numpy(dense)))
