@@ -194,7 +194,7 @@ def test_links_lead_somewhere(page):
 @pytest.fixture(scope="module")
 def known_flags() -> set[str]:
     """Every flag that some --help shows."""
-    commands = [(export.cli.main, []), (serve.cli.main, [])]
+    commands = [(export.cli.main, []), (serve.cli.main, []), (serve.cli.main, ["bench"])]
     commands += [(train.cli.main, ["data", word]) for word in ("check", "show")]
     commands += [(train.cli.main, [word]) for word in ("compare", "report", "results")]
     commands += [(train.cli.main, [name]) for name in methods.available()]
