@@ -19,7 +19,8 @@ Made by `make results` from the rows in `train/results`, one a run, and the pape
 
 A cell is *ours* (*paper*, difference): mean ± standard deviation over seeds, then the paper's
 number and how far ours is above it, worse ones included. Bold is our best; `?` marks a number that
-is doubtful in its source. Seconds are those of training one run.
+is doubtful in its source. Seconds are those of training one run, often beside others on the same
+cores.
 """
 EMPTY = "\nNo run has been added yet.\n"
 NOT_RUN = "no run"
