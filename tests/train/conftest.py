@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import sparse
 
+from train.batches import LEAST_WIDTH
 from train.data import MultiLabelData, Split
 from train.evidence import KEPT_SCORES, Record
 from train.problem import Problem, make_problem
@@ -41,6 +42,17 @@ def small_problem(*, is_sparse: bool = False) -> Problem:
 @pytest.fixture(params=[False, True], ids=["dense", "sparse"])
 def problem(request: pytest.FixtureRequest) -> Problem:
     return small_problem(is_sparse=request.param)
+
+
+@pytest.fixture
+def wide_problem() -> Problem:
+    """Rows so wide and sparse that they stay so in a batch."""
+    data = small_data()
+    wide = sparse.lil_array((N_ROWS, LEAST_WIDTH), dtype=np.float32)
+    wide[:, :N_FEATURES] = data.inputs
+    rows = np.arange(N_ROWS)
+    split = Split(train=rows[:32], validation=rows[32:48], test=rows[48:], rule="by hand")
+    return make_problem(replace(data, inputs=wide.tocsr(), features=()), split, torch.device("cpu"))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from torch import nn
 from export.to_onnx import export_predictor
 from export.verify import check_parity
 from train import methods
-from train.batches import DenseRows
+from train.batches import DenseRows, SparseBatch
 from train.config import NAMED_PRESETS, PRESETS, TrainingConfig, read_preset
 from train.loop import Position, cpu_weights, fit, restore, seed_everything, training_state
 from train.method import Method
@@ -194,6 +194,19 @@ def test_every_table_of_every_preset_is_a_config(path, variant, preset):
     config_class = methods.load(path.stem).Config
     config = read_preset(path, config_class, variant=variant, name=preset)
     assert config != config_class()
+
+
+@every_stepped_method
+def test_wide_sparse_rows_give_the_losses_of_dense_ones(name, variant, wide_problem):
+    x, y = whole_batch(wide_problem)
+    assert isinstance(x, SparseBatch)
+    losses = []
+    for rows in (x, x.to_dense()):
+        method = built(name, variant, wide_problem)
+        torch.manual_seed(4)
+        losses.append(method.step(rows, y))
+    for key, loss in losses[0].items():
+        torch.testing.assert_close(loss, losses[1][key], rtol=1e-3, atol=1e-5)
 
 
 @every_stepped_method
