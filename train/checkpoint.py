@@ -55,8 +55,8 @@ class Checkpoint:
         """Rebuild the network that taught the predictor, as one that predicts by itself."""
         if not self.teacher:
             raise CheckpointError(
-                f"a {self.method!r} model holds no energy network beside it: only seal does, "
-                "trained with this version"
+                f"a {self.method!r} model holds no energy network beside its predictor: only seal "
+                "does, trained with this version; export it without --with-energy"
             )
 
         def fill(inference: GradientInference) -> None:
