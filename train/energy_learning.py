@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from train.batches import Inputs
 from train.config import TrainingConfig, require_fraction, require_positive
+from train.feedforward import task_net
 from train.losses import (
     LabelNoise,
     binary_cross_entropy,
@@ -33,7 +34,6 @@ from train.nets.inference import (
     score_energy,
     value_energy,
 )
-from train.nets.mlp import TaskNet
 from train.optimizer import TaskOptimizer
 from train.problem import Problem, Shape
 
@@ -97,11 +97,6 @@ def energy_net(config: EnergyConfig, shape: Shape) -> EnergyNet:
     return EnergyNet(
         shape.n_features, shape.n_labels, config.hidden, config.dropout, config.global_units
     )
-
-
-def task_net(config: EnergyConfig, shape: Shape) -> TaskNet:
-    """Build the untrained network that is trained by cross-entropy first."""
-    return TaskNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
 
 
 def spen_predictor(config: PretrainedConfig, shape: Shape) -> GradientInference:

@@ -1,5 +1,7 @@
 """Methods, found by file name: `python -m train seal` runs `train/methods/seal.py`.
 
+A hyphen in a name is an underscore in its file's.
+
 A method module offers three names:
 
     Config                           hyper-parameters; each field becomes a flag
@@ -22,14 +24,14 @@ from train.errors import ConfigError, did_you_mean
 
 def available() -> list[str]:
     """The names of all methods."""
-    return sorted(info.name for info in pkgutil.iter_modules(__path__))
+    return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(__path__))
 
 
 def load(name: str) -> ModuleType:
     """The module of a method."""
     if name not in available():
         raise ConfigError(f"there is no method {name!r}; {did_you_mean(name, available())}")
-    return importlib.import_module(f"train.methods.{name}")
+    return importlib.import_module(f"train.methods.{name.replace('-', '_')}")
 
 
 def summary(module: ModuleType) -> str:

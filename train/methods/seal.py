@@ -43,6 +43,7 @@ from train.energy_learning import (
     Spen,
 )
 from train.errors import ConfigError
+from train.feedforward import task_net
 from train.losses import (
     LabelNoise,
     binary_cross_entropy,
@@ -60,7 +61,6 @@ from train.losses import (
 from train.method import Method
 from train.nets.energy import EnergyNet
 from train.nets.inference import GradientInference, score_energy, value_energy
-from train.nets.mlp import TaskNet
 from train.optimizer import TaskOptimizer
 from train.problem import Problem, Shape
 from train.storage import load
@@ -145,7 +145,7 @@ TEACHERS: dict[str, Callable[[Any, Problem], EnergyLearner]] = {
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
     """Build the untrained task-net; the loss-net is never exported."""
-    return TaskNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
+    return task_net(config, shape)
 
 
 def loss_net(config: Config, shape: Shape) -> EnergyNet:
