@@ -21,7 +21,8 @@ class Method(ABC):
     """Rows (batch, features) -> logits (batch, labels): all that survives training.
 
     Before the last stage it may be another network: the one that stage trains. Where labels have
-    embeddings, its method `label_embeddings()` returns them, (labels, size), for the label map.
+    embeddings, its method `label_embeddings()` returns them, (labels, size), for the label map. If
+    it has `embed(x)` too, (batch, size), the logits are the inner products of the two.
     """
     stages: int = 1
     """Stages are trained one after the other, each until its validation score stalls."""

@@ -90,6 +90,11 @@ class TaskNet(nn.Module):
         """Do the rest, with dropout of its own."""
         return functional.linear(self.features.finish(hidden), self.labels)
 
+    def embed(self, x: Inputs) -> Tensor:
+        """Map rows to what their logits are the inner products of, with `label_embeddings`."""
+        features: Tensor = self.features(x)
+        return features
+
     def label_embeddings(self) -> Tensor:
         """One vector a label, (labels, last width)."""
         return self.labels

@@ -38,3 +38,8 @@ def test_a_pass_finished_twice_from_one_beginning_differs_by_its_dropout_alone()
     whole = net(x)
     torch.manual_seed(7)
     assert torch.equal(net.finish(begun), whole)
+
+
+def test_logits_are_inner_products_of_embeddings():
+    net, x = TaskNet(5, 4, (8, 7), dropout=0.5).eval(), torch.randn(3, 5)
+    torch.testing.assert_close(net(x), net.embed(x) @ net.label_embeddings().t())
