@@ -1,4 +1,4 @@
-"""Alerts, dashboard and scaling speak of metrics that the server has, and alerts fire when they should."""
+"""Alerts, dashboard and scaling speak of metrics that exist, and alerts fire when they should."""
 
 from __future__ import annotations
 

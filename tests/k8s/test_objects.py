@@ -68,7 +68,7 @@ def test_a_misspelt_field_of_a_custom_kind_is_noticed(render, folder_of, kind):
 
 
 def test_pods_keep_the_restricted_standard(pods):
-    """Kubernetes' Pod Security Standard `restricted`, and a root file system that stays as it is."""
+    """Kubernetes' standard `restricted`, and a root file system that stays as it is."""
     for pod in pods:
         spec, whole = pod["spec"], pod["spec"].get("securityContext", {})
         assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}

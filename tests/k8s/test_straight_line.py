@@ -1,4 +1,4 @@
-"""The commands of the manifests, run for real on this machine: train, export, serve, scrape, stop."""
+"""The commands of the manifests, run for real: train, export, serve, scrape, stop."""
 
 from __future__ import annotations
 

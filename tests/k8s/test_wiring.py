@@ -135,7 +135,7 @@ def test_probes_ask_routes_that_exist(servers):
 
 
 def test_a_server_may_finish_before_it_is_killed(objects, pods):
-    """Kubernetes counts from the start of preStop, the server from SIGTERM, which comes after it."""
+    """Kubernetes counts from the start of preStop, the server from SIGTERM, which is later."""
     kserve = [thing["spec"]["predictor"] for thing in of_kind(objects, "InferenceService")]
     for pod in pods:
         if (server := server_in(pod)) is not None:
