@@ -12,6 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from export.bundle import InputSpec, Manifest, Thresholds
+from serve.errors import BUG, TABLE
 from serve.telemetry import Telemetry
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +67,16 @@ def test_metrics_and_their_labels_exist(where, expression):
     for group in re.findall(r"by \(([^)]*)\)", expression):
         used += re.split(r",\s*", group)
     assert set(used) <= labels, where
+
+
+def test_reasons_and_statuses_of_the_alerts_are_the_servers():
+    ours = {value for status, kind in [*TABLE.values(), BUG] for value in (str(int(status)), kind)}
+    used = set()
+    for rule in ALERTS:
+        for value in re.findall(r'(?:reason|status)(?:=|!)~"([^"]+)"', rule["expr"]):
+            used |= set(value.split("|")) - {"5.."}
+    assert used == {"503", "504", "busy", "deadline_passed"}
+    assert used <= ours
 
 
 def test_variables_of_the_dashboard_exist():

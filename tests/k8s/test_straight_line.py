@@ -29,7 +29,7 @@ def command(package, container, volume, *more):
     return [sys.executable, "-m", package, *words, *more]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def parts(render):
     """The containers of the training job and of the base, by name."""
     (job,) = render("components/training")
@@ -39,21 +39,31 @@ def parts(render):
     return {container["name"]: container for container in every}
 
 
-@pytest.mark.slow
-def test_what_the_job_writes_is_what_the_servers_read(parts, promtool, tmp_path):
-    run("train", parts["train"], tmp_path, "--epochs=1")
-    run("export", parts["export"], tmp_path)
-    listening = command("serve", parts["server"], tmp_path, "--host=127.0.0.1", "--port=0")
+@pytest.fixture(scope="module")
+def address(parts, tmp_path_factory):
+    """A server with the bundle that the job wrote; at the end it stops as Kubernetes asks it to."""
+    volume = tmp_path_factory.mktemp("models")
+    run("train", parts["train"], volume, "--epochs=1")
+    run("export", parts["export"], volume)
+    listening = command("serve", parts["server"], volume, "--host=127.0.0.1", "--port=0")
     with subprocess.Popen(listening, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as server:
         try:
-            address = server.stdout.readline().split()[-1]
-            body = {"inputs": [{"3": 1.0}], "top_k": 1}
-            assert httpx.post(f"{address}/predict", json=body).status_code == 200
-            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-                path = parts["server"][probe]["httpGet"]["path"]
-                assert httpx.get(f"{address}{path}").status_code == 200
-            promtool("check", "metrics", input=httpx.get(f"{address}/metrics").text)
+            yield server.stdout.readline().split()[-1]
             server.send_signal(signal.SIGTERM)
             assert server.wait(timeout=60) == 0
         finally:
             server.kill()
+
+
+@pytest.mark.slow
+def test_what_the_job_writes_is_what_the_servers_read(parts, address):
+    body = {"inputs": [{"3": 1.0}], "top_k": 1}
+    assert httpx.post(f"{address}/predict", json=body).status_code == 200
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        path = parts["server"][probe]["httpGet"]["path"]
+        assert httpx.get(f"{address}{path}").status_code == 200
+
+
+@pytest.mark.slow
+def test_prometheus_understands_the_metrics(address, promtool):
+    promtool("check", "metrics", input=httpx.get(f"{address}/metrics").text)
