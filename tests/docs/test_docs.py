@@ -26,6 +26,7 @@ import serve.cli
 import train.cli
 from export.bundle import ENERGY, LABELS, MANIFEST, MODEL, PROBE, Manifest
 from serve.errors import BUG, TABLE
+from serve.settings import Settings
 from serve.telemetry import Telemetry
 from train import methods
 from train.checkpoint import Checkpoint
@@ -39,7 +40,8 @@ from train.scoring import Judgement
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [*DOCS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+OTHERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "k8s/README.md")
+PAGES = [*DOCS, *(ROOT / name for name in OTHERS)]
 LINKING = [*PAGES, ROOT / "clients" / "python" / "README.md"]
 MOST_LINES = 150
 DOCUMENTED_ADDRESS = "http://127.0.0.1:8000"
@@ -210,7 +212,7 @@ def flags_in(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
 
 
-@each(PAGES)
+@each([page for page in PAGES if page.parent.name != "k8s"])  # it has flags of kubectl and docker
 def test_flags_exist(page, known_flags):
     assert flags_in(page.read_text("utf-8")) <= known_flags
 
@@ -284,6 +286,16 @@ def test_prometheus_metrics_are_those_of_the_server():
     exposed = {metric.name for metric in Telemetry().registry.collect()}
     documented = first_cells("docs/http.md", "name")
     assert {re.sub("_(total|info)$", "", name) for name in documented} == exposed
+
+
+def test_settings_are_those_of_the_server():
+    rows = table("docs/operations.md", "setting")
+    ours = Settings(bundles=(Path("model.bundle"),))
+    defaults = {flag(name): getattr(ours, name) for name in fields_of(Settings) - {"bundles"}}
+    assert {code_in(row[0])[0]: row[1] for row in rows} == {
+        name: f"{value:g}" if isinstance(value, float) else str(value)
+        for name, value in defaults.items()
+    }
 
 
 def test_files_and_fields_of_the_formats_are_documented():
