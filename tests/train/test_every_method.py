@@ -37,7 +37,8 @@ SMALL = {
     "inner_width": 8,
     "heads": 2,
     "k": 3,
-    "pos_temp": 1.0,  # at 4, most of the loss is a constant
+    "pos_temp": 0.5,  # at 4, most of the loss is a constant
+    "neg_temp": 0.5,
 }
 # Options that make another method of it, beside the kinds that a method names.
 VARIANTS: dict[str, dict[str, dict[str, object]]] = {
