@@ -19,6 +19,7 @@ from train.config import Monitor, TrainingConfig, require_fraction, require_posi
 from train.errors import ConfigError
 from train.method import Method
 from train.nets.mlp import TaskNet
+from train.nets.softmax import SoftmaxNet
 from train.optimizer import TaskOptimizer
 from train.problem import Problem, Shape
 
@@ -92,6 +93,11 @@ def task_net(config: Widths, shape: Shape) -> TaskNet:
     return TaskNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
 
 
+def softmax_net(config: Widths, shape: Shape) -> SoftmaxNet:
+    """Build the untrained network of a loss that only orders the labels of a row."""
+    return SoftmaxNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
+
+
 def label_prior(problem: Problem) -> Tensor:
     """Each label's share of the (row, label) pairs of the training rows: (labels,), positive.
 
@@ -130,3 +136,26 @@ class FeedForward(Method):
     def end_epoch(self, validation_score: float) -> None:
         """Halve the rate on a plateau."""
         self.optimizer.end_epoch(validation_score)
+
+
+class RowOrdering(FeedForward):
+    """A network trained by losses that only order the labels of a row; it predicts by softmax.
+
+    A label's score is 0.5 where it has half of what each label would have in a row that shares
+    its softmax evenly among as many labels as training rows have on average.
+    """
+
+    def __init__(
+        self,
+        config: FeedForwardConfig,
+        problem: Problem,
+        losses: Mapping[str, Loss],
+        adjustment: Tensor | None = None,
+    ) -> None:
+        """Train a `softmax_net`; adjustment: (labels,), added to its logits when it predicts."""
+        network = softmax_net(config, problem.shape).to(problem.device)
+        mean_labels = max(1.0, problem.train.targets.nnz / len(problem.train))
+        network.level.fill_(math.log(2 * mean_labels))
+        if adjustment is not None:
+            network.adjustment.copy_(adjustment)
+        super().__init__(config, problem, losses, network)

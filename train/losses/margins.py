@@ -1,7 +1,7 @@
 """Pairwise margins for a long tail: log(1 + sum over y' != y of rho_yy' exp(f_y' - f_y)).
 
 A row with t labels is t pairs (row, y), each a task with one right answer: the other true labels of
-the row are among the y' of each pair, as in Rawat et al. (NeurIPS 2021), whose reduction this is. A
+the row are among the y' of each pair, as in Rawat et al. (ICML 2021), whose reduction this is. A
 loss is the mean over the pairs of the batch, 0 where there is none.
 
 With rho_yy' = a_y b_y' all of them are one function of the plain softmax cross-entropy c of the

@@ -54,7 +54,7 @@ def rml(
     label_weight: float = 5.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Robust multi-label ranking with all labels given (Benligiray et al.), mean over rows, / 20.
+    """Robust multi-label ranking with all labels given (Cevikalp et al.), mean over rows, / 20.
 
         sum over p, n of weight_p ramp(x_p - x_n)  +  label_weight sum over labels of ramp(+-x)
         ramp(m) = [1 - m]_+ - 0.9 [-0.8 - m]_+,    + for a true label, - for a false one

@@ -1,7 +1,7 @@
 """Adaptive margin: the rarer a label, the further it must be above all others.
 
 Cao, Wei, Gaidon, Arechiga, Ma: "Learning Imbalanced Datasets with Label-Distribution-Aware Margin
-Loss", NeurIPS 2019, in the form of Rawat et al., NeurIPS 2021: log(1 + rho_y sum over y' of
+Loss", NeurIPS 2019, in the form of Rawat et al., ICML 2021: log(1 + rho_y sum over y' of
 exp(f_y' - f_y)), rho_y proportional to pi_y^-power, pi the training share of a label, on the
 network of `ce`.
 
@@ -18,7 +18,7 @@ from torch import nn
 
 from train import methods
 from train.config import require_not_negative
-from train.feedforward import FeedForward, Loss, UncalibratedConfig, label_prior, task_net
+from train.feedforward import Loss, RowOrdering, UncalibratedConfig, label_prior, softmax_net
 from train.losses import adaptive_margin
 from train.method import Method
 from train.problem import Problem, Shape
@@ -38,7 +38,7 @@ class Config(UncalibratedConfig):
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
     """Build the untrained network."""
-    return task_net(config, shape)
+    return softmax_net(config, shape)
 
 
 def loss(config: Config, problem: Problem) -> Loss:
@@ -49,4 +49,4 @@ def loss(config: Config, problem: Problem) -> Loss:
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
     losses = {"adaptive_margin": loss(config, problem)}
-    return FeedForward(config, problem, losses | methods.added_losses(config.plus, problem))
+    return RowOrdering(config, problem, losses | methods.added_losses(config.plus, problem))

@@ -1,7 +1,7 @@
 """Equalised softmax: a rare label is hardly pushed down for the sake of others.
 
 Tan, Wang, Li, Li, Ouyang, Yin, Yan: "Equalization Loss for Long-Tailed Object Recognition", CVPR
-2020, in the form of Rawat et al., NeurIPS 2021: log(1 + sum over y' of pi_y'^power exp(f_y' - f_y))
+2020, in the form of Rawat et al., ICML 2021: log(1 + sum over y' of pi_y'^power exp(f_y' - f_y))
 with pi the training share of a label, on the network of `ce`.
 
 Differences from the papers: a row with several labels is as many pairs of a row and a label.
@@ -16,7 +16,7 @@ from torch import nn
 
 from train import methods
 from train.config import require_not_negative
-from train.feedforward import FeedForward, Loss, UncalibratedConfig, label_prior, task_net
+from train.feedforward import Loss, RowOrdering, UncalibratedConfig, label_prior, softmax_net
 from train.losses import equalised
 from train.method import Method
 from train.problem import Problem, Shape
@@ -36,7 +36,7 @@ class Config(UncalibratedConfig):
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
     """Build the untrained network."""
-    return task_net(config, shape)
+    return softmax_net(config, shape)
 
 
 def loss(config: Config, problem: Problem) -> Loss:
@@ -47,4 +47,4 @@ def loss(config: Config, problem: Problem) -> Loss:
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
     losses = {"equalised": loss(config, problem)}
-    return FeedForward(config, problem, losses | methods.added_losses(config.plus, problem))
+    return RowOrdering(config, problem, losses | methods.added_losses(config.plus, problem))

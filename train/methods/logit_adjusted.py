@@ -13,17 +13,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from torch import nn
 
 from train import methods
-from train.batches import Inputs
 from train.config import require_not_negative
-from train.feedforward import FeedForward, Loss, UncalibratedConfig, label_prior, task_net
+from train.feedforward import Loss, RowOrdering, UncalibratedConfig, label_prior, softmax_net
 from train.losses import logit_adjusted
 from train.method import Method
-from train.nets.mlp import TaskNet
 from train.problem import Problem, Shape
 
 
@@ -41,32 +37,9 @@ class Config(UncalibratedConfig):
         require_not_negative(self, "tau")
 
 
-class PostHocNet(TaskNet):
-    """A task-net that adds a constant a label to its logits, but not while it is trained."""
-
-    adjustment: Tensor
-
-    def __init__(self, config: Config, shape: Shape) -> None:
-        super().__init__(shape.n_features, shape.n_labels, config.hidden, config.dropout)
-        self.register_buffer("adjustment", torch.zeros(shape.n_labels))
-
-    def finish(self, hidden: Tensor) -> Tensor:
-        """Do the rest, with dropout or the adjustment."""
-        logits = super().finish(hidden)
-        return logits if self.training else logits + self.adjustment
-
-    def embed(self, x: Inputs) -> Tensor:
-        """Map rows to features and a 1, with which the adjustment is part of the inner product."""
-        return functional.pad(super().embed(x), (0, 1), value=1.0)
-
-    def label_embeddings(self) -> Tensor:
-        """One vector a label and its adjustment, (labels, last width + 1)."""
-        return torch.cat([self.labels, self.adjustment[:, None]], 1)
-
-
-def predictor(config: Config, shape: Shape) -> TaskNet:
+def predictor(config: Config, shape: Shape) -> nn.Module:
     """Build the untrained network."""
-    return PostHocNet(config, shape) if config.post_hoc else task_net(config, shape)
+    return softmax_net(config, shape)
 
 
 def loss(config: Config, problem: Problem) -> Loss:
@@ -77,10 +50,8 @@ def loss(config: Config, problem: Problem) -> Loss:
 
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
-    network = predictor(config, problem.shape).to(problem.device)
-    if isinstance(network, PostHocNet):
-        network.adjustment.copy_(-config.tau * label_prior(problem).log())
     losses = {"logit_adjusted": loss(config, problem)}
-    return FeedForward(
-        config, problem, losses | methods.added_losses(config.plus, problem), network
+    adjustment = -config.tau * label_prior(problem).log() if config.post_hoc else None
+    return RowOrdering(
+        config, problem, losses | methods.added_losses(config.plus, problem), adjustment
     )

@@ -1,7 +1,8 @@
 """RML: WARP with a cost that hardly grows beyond a margin, plus the same of each label by itself.
 
-Benligiray, Topal, Akinlar: the supervised form of robust multi-label ranking, as in the authors'
-program, on the network of `ce`.
+Cevikalp, Benligiray, Gerek: "Semi-supervised robust deep neural networks for multi-label image
+classification", Pattern Recognition 2020: its supervised form, as in the authors' program, on the
+network of `ce`.
 
     symbol    here
     C_u       label_weight

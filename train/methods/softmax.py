@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from train import methods
-from train.feedforward import FeedForward, Loss, UncalibratedConfig, task_net
+from train.feedforward import Loss, RowOrdering, UncalibratedConfig, softmax_net
 from train.losses import multi_label_softmax
 from train.method import Method
 from train.problem import Problem, Shape
@@ -28,7 +28,7 @@ class Config(UncalibratedConfig):
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
     """Build the untrained network."""
-    return task_net(config, shape)
+    return softmax_net(config, shape)
 
 
 def loss(config: Config, problem: Problem) -> Loss:
@@ -39,4 +39,4 @@ def loss(config: Config, problem: Problem) -> Loss:
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
     losses = {"softmax": loss(config, problem)}
-    return FeedForward(config, problem, losses | methods.added_losses(config.plus, problem))
+    return RowOrdering(config, problem, losses | methods.added_losses(config.plus, problem))

@@ -21,7 +21,14 @@ from torch import nn
 
 from train import methods
 from train.config import require_positive
-from train.feedforward import FeedForward, Loss, UncalibratedConfig, task_net
+from train.feedforward import (
+    FeedForward,
+    Loss,
+    RowOrdering,
+    UncalibratedConfig,
+    softmax_net,
+    task_net,
+)
 from train.losses import label_wise, row_wise, two_way
 from train.method import Method
 from train.problem import Problem, Shape
@@ -50,7 +57,7 @@ LOSSES = {"sample": row_wise, "class": label_wise, "both": two_way}
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
     """Build the untrained network."""
-    return task_net(config, shape)
+    return softmax_net(config, shape) if config.level == "sample" else task_net(config, shape)
 
 
 def loss(config: Config, problem: Problem) -> Loss:
@@ -66,4 +73,6 @@ def loss(config: Config, problem: Problem) -> Loss:
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
     losses = {"two_way": loss(config, problem)}
-    return FeedForward(config, problem, losses | methods.added_losses(config.plus, problem))
+    # Without the rows of a label, the level of a row's logits is open.
+    kind = RowOrdering if config.level == "sample" else FeedForward
+    return kind(config, problem, losses | methods.added_losses(config.plus, problem))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from train import methods
-from train.feedforward import FeedForward, Loss, UncalibratedConfig, task_net
+from train.feedforward import Loss, RowOrdering, UncalibratedConfig, softmax_net
 from train.losses import warp
 from train.method import Method
 from train.problem import Problem, Shape
@@ -27,7 +27,7 @@ class Config(UncalibratedConfig):
 
 def predictor(config: Config, shape: Shape) -> nn.Module:
     """Build the untrained network."""
-    return task_net(config, shape)
+    return softmax_net(config, shape)
 
 
 def loss(config: Config, problem: Problem) -> Loss:
@@ -38,4 +38,4 @@ def loss(config: Config, problem: Problem) -> Loss:
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
     losses = {"warp": loss(config, problem)}
-    return FeedForward(config, problem, losses | methods.added_losses(config.plus, problem))
+    return RowOrdering(config, problem, losses | methods.added_losses(config.plus, problem))
