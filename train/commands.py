@@ -33,6 +33,7 @@ commands
   compare                  methods side by side over seeds, beside the papers' numbers
   results FOLDER...        add finished runs to the committed results
   report RUN...            tables and plots of finished runs, as one HTML page
+  probe MODEL              how good the features of a model are, by logistic regressions on them
 
 `python -m train METHOD --help` shows the options of a method.
 example: python -m train seal --dataset demo
@@ -44,7 +45,7 @@ def dispatch(argv: Sequence[str]) -> int:
     console = Console()
     if not argv or argv[0] in ("-h", "--help"):
         rows = (
-            f"  {name:<8} {methods.summary(methods.load(name))}" for name in methods.available()
+            f"  {name:<15} {methods.summary(methods.load(name))}" for name in methods.available()
         )
         print(USAGE.format(methods="\n".join(rows)), end="")
         return EXIT_OK if argv else EXIT_USAGE
@@ -54,6 +55,7 @@ def dispatch(argv: Sequence[str]) -> int:
         "compare": compare_command,
         "results": results_command,
         "report": _report_command,
+        "probe": _probe_command,
     }
     if argv[0] in commands:
         return commands[argv[0]](console, argv[1:])
@@ -77,6 +79,12 @@ def _report_command(console: Console, argv: Sequence[str]) -> int:
     with needs_extra("report", "the report"):
         from train.report.command import report_command  # noqa: PLC0415 - may be missing
     return report_command(console, argv)
+
+
+def _probe_command(console: Console, argv: Sequence[str]) -> int:
+    with needs_extra("report", "the plot of a probe"):
+        from train.probe_command import probe_command  # noqa: PLC0415 - may be missing
+    return probe_command(console, argv)
 
 
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:

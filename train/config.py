@@ -81,6 +81,14 @@ def require_positive(config: MethodConfig, *fields: str) -> None:
             raise ConfigError(f"{flag(name)} must be positive, got {value}")
 
 
+def require_not_negative(config: MethodConfig, *fields: str) -> None:
+    """Refuse a negative value in any of the named fields, by its flag."""
+    for name in fields:
+        value = getattr(config, name)
+        if value < 0:
+            raise ConfigError(f"{flag(name)} must not be negative, got {value}")
+
+
 def require_fraction(config: MethodConfig, *fields: str) -> None:
     """Refuse a value outside [0, 1) in any of the named fields, by its flag."""
     for name in fields:

@@ -35,7 +35,10 @@ SHOWN_RANKING_METRICS = {
     "precision@3": "P@3",
     "precision@5": "P@5",
     "ndcg@5": "nDCG@5",
+    "psp@1": "PSP@1",
+    "psp@3": "PSP@3",
     "psp@5": "PSP@5",
+    "balanced_error": "balanced error",
     "map_by_label": "mAP by label",
     "lrap": "LRAP",
 }

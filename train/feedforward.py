@@ -5,17 +5,21 @@ A method that is no more than a loss on it is a `Config` and that loss, see `tra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from train.batches import Inputs
-from train.config import TrainingConfig, require_fraction, require_positive
+from train.config import Monitor, TrainingConfig, require_fraction, require_positive
+from train.errors import ConfigError
 from train.method import Method
 from train.nets.mlp import TaskNet
+from train.nets.softmax import SoftmaxNet
 from train.optimizer import TaskOptimizer
 from train.problem import Problem, Shape
 
@@ -35,11 +39,39 @@ class FeedForwardConfig(TrainingConfig):
     """Width of each hidden layer."""
     dropout: float = 0.2
     """Share of hidden units dropped after each layer but the last."""
+    plus: str = ""
+    """Losses of other methods to add, with their defaults: NAME:WEIGHT[,NAME:WEIGHT]."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "lr")
         require_fraction(self, "dropout")
+        added_names(self.plus)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncalibratedConfig(FeedForwardConfig):
+    """Of a loss whose scores are no probabilities, so that 0.5 is no natural threshold."""
+
+    monitor: Monitor = "tuned_mean_f1"
+    """What the best epoch is judged by; `tuned`: each F1 at its best threshold of 0.1 ... 0.9."""
+
+
+def added_names(plus: str) -> dict[str, float]:
+    """Read `--plus`: the weight of each added loss, by the name of its method."""
+    weights: dict[str, float] = {}
+    for part in plus.split(",") if plus else []:
+        name, _, number = part.strip().partition(":")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            weights[name] = math.nan
+        if not name or not 0 < weights[name] < math.inf:
+            raise ConfigError(
+                f"--plus must be NAME:WEIGHT[,NAME:WEIGHT] with positive weights, such as ce:0.5, "
+                f"got {plus!r}"
+            )
+    return weights
 
 
 class Widths(Protocol):
@@ -61,14 +93,33 @@ def task_net(config: Widths, shape: Shape) -> TaskNet:
     return TaskNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
 
 
+def softmax_net(config: Widths, shape: Shape) -> SoftmaxNet:
+    """Build the untrained network of a loss that only orders the labels of a row."""
+    return SoftmaxNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
+
+
+def label_prior(problem: Problem) -> Tensor:
+    """Each label's share of the (row, label) pairs of the training rows: (labels,), positive.
+
+    A label without training rows counts as if it had one: it has no share to take a logarithm of.
+    """
+    counts = np.maximum(np.asarray(problem.train.targets.sum(0)).ravel(), 1)
+    return torch.tensor(counts / counts.sum(), dtype=torch.float32).to(problem.device)
+
+
 class FeedForward(Method):
     """A task-net trained by a loss, or by the sum of several."""
 
     def __init__(
-        self, config: FeedForwardConfig, problem: Problem, losses: Mapping[str, Loss]
+        self,
+        config: FeedForwardConfig,
+        problem: Problem,
+        losses: Mapping[str, Loss],
+        network: TaskNet | None = None,
     ) -> None:
+        """Train `network`; None: the plain one of the config."""
         self.losses = losses
-        self.predictor = task_net(config, problem.shape).to(problem.device)
+        self.predictor = (network or task_net(config, problem.shape)).to(problem.device)
         self.optimizer = TaskOptimizer(
             self.predictor.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
@@ -85,3 +136,26 @@ class FeedForward(Method):
     def end_epoch(self, validation_score: float) -> None:
         """Halve the rate on a plateau."""
         self.optimizer.end_epoch(validation_score)
+
+
+class RowOrdering(FeedForward):
+    """A network trained by losses that only order the labels of a row; it predicts by softmax.
+
+    A label's score is 0.5 where it has half of what each label would have in a row that shares
+    its softmax evenly among as many labels as training rows have on average.
+    """
+
+    def __init__(
+        self,
+        config: FeedForwardConfig,
+        problem: Problem,
+        losses: Mapping[str, Loss],
+        adjustment: Tensor | None = None,
+    ) -> None:
+        """Train a `softmax_net`; adjustment: (labels,), added to its logits when it predicts."""
+        network = softmax_net(config, problem.shape).to(problem.device)
+        mean_labels = max(1.0, problem.train.targets.nnz / len(problem.train))
+        network.level.fill_(math.log(2 * mean_labels))
+        if adjustment is not None:
+            network.adjustment.copy_(adjustment)
+        super().__init__(config, problem, losses, network)

@@ -35,6 +35,8 @@ from train.config import Monitor, flag
 from train.evidence import Record
 from train.metrics import evaluate, propensities
 from train.options import DataOptions, SourceOptions
+from train.probe import Point
+from train.probe_command import ProbeOptions
 from train.run import RunFolder
 from train.scoring import Judgement
 
@@ -198,7 +200,7 @@ def known_flags() -> set[str]:
     """Every flag that some --help shows."""
     commands = [(export.cli.main, []), (serve.cli.main, []), (serve.cli.main, ["bench"])]
     commands += [(train.cli.main, ["data", word]) for word in ("check", "show")]
-    commands += [(train.cli.main, [word]) for word in ("compare", "report", "results")]
+    commands += [(train.cli.main, [word]) for word in ("compare", "report", "results", "probe")]
     commands += [(train.cli.main, [name]) for name in methods.available()]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
         patch.setenv("COLUMNS", "200")
@@ -274,6 +276,12 @@ def test_options_and_columns_of_comparisons_are_documented():
     assert first_cells("docs/compare.md", "flag") == own
     documented = first_cells("docs/compare.md", "column") - {"fixed.example_f1"}
     assert documented == fields_of(Record) - {"scores"}
+
+
+def test_options_of_the_probe_are_documented():
+    own = {flag(name) for name in fields_of(ProbeOptions) - fields_of(DataOptions) - {"model"}}
+    assert first_cells("docs/probe.md", "flag") == own
+    assert first_cells("docs/probe.md", "point") == fields_of(Point)
 
 
 def test_errors_are_those_of_the_server():

@@ -40,14 +40,37 @@ def random_data(seed=0, rows=60, labels=30):
     return scores, sparse.csr_array(targets.astype(np.uint8)), rng.integers(0, 200, labels)
 
 
+def slow_balanced_error(best, targets, labels):
+    """Mean over labels with a row of the share of their rows that another label comes first in."""
+    rates = []
+    for label in np.flatnonzero(labels):
+        rows = np.flatnonzero(targets.toarray()[:, label])
+        if len(rows):
+            rates.append(sum(best[row] != label for row in rows) / len(rows))
+    return sum(rates) / len(rates)
+
+
+def test_balanced_error_with_one_label_a_row_is_that_of_the_best_label():
+    scores, _, _ = random_data()
+    true = np.random.default_rng(2).integers(0, 30, 60)
+    got = metrics.evaluate(scores, np.eye(30, dtype=bool)[true], thresholds=0.5)
+    expected = metrics.balanced_error(metrics.top_k(scores, 1)[:, 0], true)
+    assert got["balanced_error"] == pytest.approx(expected)
+    assert "pair_recall@50" not in got  # there are thirty labels
+    assert got["pair_recall@10"] == pytest.approx(
+        np.mean([y in row for y, row in zip(true, metrics.top_k(scores, 10), strict=True)])
+    )
+
+
 def test_evaluate_equals_each_metric_on_its_own():
     scores, targets, counts = random_data()
     propensity = metrics.propensities(counts, 500)
     bounds = np.linspace(0.3, 0.9, 30)
     got = metrics.evaluate(
-        scores, targets, thresholds=bounds, train_counts=counts, propensity=propensity, ks=(1, 4)
-    )
-    predicted, ranked = metrics.predict(scores, bounds), metrics.top_k(scores, 4)
+        scores, targets, thresholds=bounds, train_counts=counts, propensity=propensity, ks=(1, 4),
+        pair_ks=(2, 10),
+    )  # fmt: skip
+    predicted, ranked = metrics.predict(scores, bounds), metrics.top_k(scores, 10)
     expected = {"example_f1_skip_empty": metrics.example_f1(predicted, targets, empty="skip")}
     for name in SET_METRICS:
         expected[name] = getattr(metrics, name)(predicted, targets)
@@ -57,10 +80,15 @@ def test_evaluate_equals_each_metric_on_its_own():
         for name in ("precision", "recall", "ndcg"):
             expected[f"{name}@{k}"] = getattr(metrics, f"{name}_at_k")(ranked, targets, k=k)
         expected[f"psp@{k}"] = metrics.psp_at_k(ranked, targets, propensity, k=k)
+    for k in (2, 10):
+        expected[f"pair_recall@{k}"] = metrics.pair_recall_at_k(ranked, targets, k=k)
         for name, mask in metrics.slices_by_quantile(counts).items():
             key = f"pair_recall@{k}_quantile_{name}"
             expected[key] = metrics.pair_recall_at_k(ranked, targets, k=k, labels=mask)
+    every = np.ones(30, dtype=bool)
+    expected["balanced_error"] = slow_balanced_error(ranked[:, 0], targets, every)
     for name, mask in metrics.slices_by_count(counts).items():
+        expected[f"balanced_error_{name}"] = slow_balanced_error(ranked[:, 0], targets, mask)
         expected[f"macro_f1_{name}"] = metrics.macro_f1(predicted[:, mask], targets[:, mask])
         expected[f"map_by_label_{name}"] = metrics.map_by_label(scores[:, mask], targets[:, mask])
     assert got == pytest.approx(expected)
@@ -69,7 +97,7 @@ def test_evaluate_equals_each_metric_on_its_own():
 def test_evaluate_leaves_out_what_it_was_given_nothing_for():
     scores, targets, _ = random_data()
     names = set(metrics.evaluate(scores, targets, thresholds=0.5))
-    assert not [name for name in names if "psp" in name or "head" in name or "pair" in name]
+    assert not [name for name in names if "psp" in name or "head" in name or "quantile" in name]
     assert {"precision@1", "precision@3", "precision@5"} <= names
 
 
@@ -103,6 +131,7 @@ def test_evaluate_skips_average_precision_of_a_slice_without_positives():
         ({"train_counts": np.zeros(29)}, "each of 30 labels"),
         ({"propensity": np.ones(29)}, "each of 30 labels"),
         ({"ks": (0, 1)}, "at least 1"),
+        ({"pair_ks": (0, 1)}, "at least 1"),
     ],
 )
 def test_evaluate_refuses_bad_input_in_one_sentence(change, message):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
+from train import metrics
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.cli import main
 from train.report import labels as label_reports
@@ -167,6 +168,26 @@ def test_tables_of_rows_cover_each_row_once(runs):
     by_label = label_reports.frequency_table(run, label_reports.label_scores(run))
     macro = np.average(column(by_label, "macro-F1"), weights=column(by_label, "labels"))
     assert macro == pytest.approx(run.fixed["macro_f1"], abs=1e-6)
+
+
+def test_slices_are_shown_by_both_definitions(runs):
+    run = runs["ce"]
+    true, ranked = run.true, metrics.top_k(run.test_scores, 10)
+    by_count, by_quantile = label_reports.slice_tables(run)
+    masks = metrics.slices_by_count(run.train_counts)
+    present = [name for name, mask in masks.items() if true.toarray()[:, mask].any()]
+    assert [name.split(":")[0] for name in column(by_count, "labels")] == ["all labels", *present]
+    first = ranked[:, :1] == np.arange(true.shape[1])  # whether a label comes first in a row
+    hits = (first & (true.toarray() > 0)).sum(0) / np.maximum(true.toarray().sum(0), 1)
+    for name, error in zip(present, column(by_count, "balanced error")[1:], strict=True):
+        used = masks[name] & (true.toarray().sum(0) > 0)
+        assert error == pytest.approx(1 - hits[used].mean())
+    recalls = column(by_quantile, "recall@10")
+    assert recalls[0] == pytest.approx(metrics.pair_recall_at_k(ranked, true, k=10))
+    for mask, recall in zip(
+        metrics.slices_by_quantile(run.train_counts).values(), recalls[1:], strict=True
+    ):
+        assert recall == pytest.approx(metrics.pair_recall_at_k(ranked, true, k=10, labels=mask))
 
 
 def test_label_sets_are_known_or_new(runs):

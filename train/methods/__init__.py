@@ -11,15 +11,25 @@ A method module offers three names:
 One that is fitted in one go has, in place of `build` and with a `MethodConfig`:
 
     fit(config, problem)             the trained network
+
+One that is a loss on the plain feed-forward network offers that loss too, so that others can use
+it (`--plus`, SEAL's `--base`):
+
+    loss(config, problem) -> Loss    logits and targets -> a scalar
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from types import ModuleType
 
+from torch import Tensor
+
 from train.errors import ConfigError, did_you_mean
+from train.feedforward import Loss, added_names
+from train.problem import Problem
 
 
 def available() -> list[str]:
@@ -37,3 +47,29 @@ def load(name: str) -> ModuleType:
 def summary(module: ModuleType) -> str:
     """The first line of a method's docstring."""
     return (module.__doc__ or "").strip().splitlines()[0]
+
+
+def default_loss(name: str, problem: Problem, *, option: str) -> Loss:
+    """The loss of a method with its defaults; `option` is what asked for it."""
+    offering = [each for each in available() if hasattr(load(each), "loss")]
+    if name not in offering:
+        raise ConfigError(
+            f"{option}: {name!r} is not the loss of a method; {did_you_mean(name, offering)}"
+        )
+    module = load(name)
+    loss: Loss = module.loss(module.Config(), problem)
+    return loss
+
+
+def added_losses(plus: str, problem: Problem) -> dict[str, Loss]:
+    """The losses that `--plus` adds, times their weights, by what they are logged as."""
+    return {
+        f"plus_{name}": functools.partial(
+            _weighted, default_loss(name, problem, option="--plus"), weight
+        )
+        for name, weight in added_names(plus).items()
+    }
+
+
+def _weighted(loss: Loss, weight: float, logits: Tensor, targets: Tensor) -> Tensor:
+    return weight * loss(logits, targets)

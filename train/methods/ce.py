@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from train.feedforward import FeedForward, FeedForwardConfig, task_net
+from train import methods
+from train.feedforward import FeedForward, FeedForwardConfig, Loss, task_net
 from train.losses import binary_cross_entropy
 from train.method import Method
 from train.problem import Problem, Shape
@@ -26,6 +27,12 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
     return task_net(config, shape)
 
 
+def loss(config: Config, problem: Problem) -> Loss:
+    """The loss of logits and targets."""
+    return binary_cross_entropy
+
+
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
-    return FeedForward(config, problem, {"cross_entropy": binary_cross_entropy})
+    losses = {"cross_entropy": loss(config, problem)}
+    return FeedForward(config, problem, losses | methods.added_losses(config.plus, problem))

@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from train import methods
 from train.batches import Inputs
 from train.config import TrainingConfig, require_fraction, require_positive
 from train.energy_learning import (
@@ -46,7 +47,6 @@ from train.errors import ConfigError
 from train.feedforward import task_net
 from train.losses import (
     LabelNoise,
-    binary_cross_entropy,
     inference_net_margin,
     inference_net_objective,
     manhattan_cost,
@@ -83,6 +83,8 @@ class Config(TrainingConfig):
 
     loss: Literal["nce", "ranking", "regression", "regression-s", "margin"] = "nce"
     """What the loss-net learns from."""
+    base: str = "ce"
+    """Method whose loss, with its defaults, the task-net learns from beside the energy."""
     static: bool = False
     """Train the loss-net before the task-net, not beside it (nce, regression, margin)."""
     lr: float = 1e-3
@@ -100,7 +102,7 @@ class Config(TrainingConfig):
     energy_weight: float = 1.0
     """Weight of the energy in the task-net's objective."""
     cross_entropy_weight: float = 1.0
-    """Weight of the cross-entropy in the task-net's objective (margin only)."""
+    """Weight of the cross-entropy, or `--base`, in the task-net's objective (margin only)."""
     loss_steps: int = 3
     """Steps of the loss-net before each step of the task-net (margin: rounds on each batch)."""
     task_steps: int = 1
@@ -178,6 +180,8 @@ class Seal(Method):
 
     def __init__(self, config: Config, problem: Problem) -> None:
         self.config = config
+        self.base_loss = methods.default_loss(config.base, problem, option="--base")
+        self.base_name = "cross_entropy" if config.base == "ce" else config.base
         self.predictor = predictor(config, problem.shape).to(problem.device)
         self.loss_net = loss_net(config, problem.shape).to(problem.device)
         self.optimizer = TaskOptimizer(
@@ -238,16 +242,13 @@ class Seal(Method):
     def task_net_step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """One step of the task-net towards the truth and low energy."""
         logits = self.predictor(x)
-        cross_entropy = binary_cross_entropy(logits, y)
+        base = self.base_loss(logits, y)
         is_value = self.config.loss in VALUE_LOSSES
         objective = value_task_objective if is_value else task_objective
-        loss = objective(
-            self.loss_net(x, logits.sigmoid()),
-            cross_entropy,
-            energy_weight=self.config.energy_weight,
-        )
+        scores = self.loss_net(x, logits.sigmoid())
+        loss = objective(scores, base, energy_weight=self.config.energy_weight)
         self.optimizer.step(loss)
-        return {"objective": loss.detach(), "cross_entropy": cross_entropy.detach()}
+        return {"objective": loss.detach(), self.base_name: base.detach()}
 
     def end_epoch(self, validation_score: float) -> None:
         """Halve the task-net's rate on a plateau."""
@@ -304,17 +305,17 @@ class SealMargin(Seal):
         logits = self.predictor(x)
         plain, augmented = self.answers(logits, y)
         scores = self.loss_net(x, torch.stack([augmented, plain], 1))  # (batch, 2)
-        cross_entropy = binary_cross_entropy(logits, y)
+        base = self.base_loss(logits, y)
         loss = inference_net_objective(
             scores[:, 0],
             scores[:, 1],
             manhattan_cost(augmented, y),
-            cross_entropy,
+            base,
             plain_weight=self.config.energy_weight,
             cross_entropy_weight=self.config.cross_entropy_weight,
         )
         self.optimizer.step(loss)
-        return {"objective": loss.detach(), "cross_entropy": cross_entropy.detach()}
+        return {"objective": loss.detach(), self.base_name: base.detach()}
 
 
 class SealStatic(Seal):

@@ -67,6 +67,12 @@ class TopHits:
         found = np.count_nonzero(labels[self.ranked[:, :k][self.hits[:, :k]]])
         return float(found / np.count_nonzero(labels[self.targets.indices]))
 
+    def label_recall(self, k: int) -> Floats:
+        """For each label, the share of its rows that have it in the first k; 0/0 = 0: (labels,)."""
+        n_labels = self.targets.shape[1]
+        found = np.bincount(self.ranked[:, :k][self.hits[:, :k]], minlength=n_labels)
+        return ratio(found, np.bincount(self.targets.indices, minlength=n_labels))
+
 
 def precision_at_k(ranked: Ints, targets: LabelSets, *, k: int) -> float:
     """Share of true labels among the k best of a row, mean over rows; always divided by k."""

@@ -39,35 +39,38 @@ def evaluate(
     train_counts: NDArray[np.integer] | None = None,
     propensity: Floats | None = None,
     ks: Sequence[int] = (1, 3, 5),
+    pair_ks: Sequence[int] = (1, 3, 5, 10, 50),
 ) -> dict[str, float]:
     """Compute every metric of this package at once; each equals its own function.
 
     scores: (rows, labels) in [0, 1]; targets: the same shape, with at least one label set.
     thresholds: one for all labels, or (labels,), chosen on other rows than these.
     train_counts: (labels,) training rows of each label; adds the keys of the slices,
-        `macro_f1_head`, `map_by_label_tail`... by count and `pair_recall@5_quantile_head`... by
-        quantile. A slice in which nothing can be measured has no key.
+        `macro_f1_head`, `map_by_label_tail`, `balanced_error_torso`... by count and
+        `pair_recall@5_quantile_head`... by quantile. A slice in which nothing can be measured has
+        no key.
     propensity: (labels,) from `propensities`; adds `psp@k`.
-    ks: cut-offs of the metrics at k; those above the number of labels are left out.
+    ks, pair_ks: cut-offs of the metrics at k, and of the recall of (row, true label) pairs; those
+        above the number of labels are left out.
     """
     matrix, true = as_unit_scores(scores), as_label_sets(targets, "targets")
     check_same_shape(matrix.shape, true, "scores")
     check_any_positive(true, "evaluate")
-    ks = _usable(ks, true.shape[1])
+    ks, pair_ks = _usable(ks, true.shape[1]), _usable(pair_ks, true.shape[1])
     sets = confusion(predict(matrix, thresholds), true)
     by_row, by_label = (
-        rank_positives(matrix, true, keep=max(ks, default=0)),
+        rank_positives(matrix, true, keep=max([1, *ks, *pair_ks])),
         rank_rows(matrix, true),
     )
     top = TopHits(ranked=by_row.top, hits=by_row.top_hits, targets=true)
     values = _set_metrics(sets) | _ranking_metrics(by_row, by_label)
     values["coverage_error"] = coverage_error_of(matrix, true)
     values["calibration_error"] = calibration_error_of(matrix, true)
-    values |= _metrics_at_k(top, ks, propensity)
+    values |= _metrics_at_k(top, ks, propensity) | _pair_metrics(top, pair_ks)
     if train_counts is not None:
         check_label_vector(np.asarray(train_counts), true.shape[1], "train_counts")
-        values |= _count_slices(sets, by_label, train_counts)
-        values |= _quantile_slices(top, ks, train_counts)
+        values |= _count_slices(sets, by_label, top, train_counts)
+        values |= _quantile_slices(top, pair_ks, train_counts)
     return values
 
 
@@ -106,10 +109,18 @@ def _metrics_at_k(top: TopHits, ks: Sequence[int], propensity: Floats | None) ->
     return values
 
 
+def _pair_metrics(top: TopHits, ks: Sequence[int]) -> dict[str, float]:
+    """Metrics of the (row, true label) pairs: as many tasks with one right answer each."""
+    every = np.ones(top.targets.shape[1], dtype=bool)
+    present = np.bincount(top.targets.indices, minlength=len(every)) > 0
+    values = {"balanced_error": float(1 - top.label_recall(1)[present].mean())}
+    return values | {f"pair_recall@{k}": top.pair_recall(k, every) for k in ks}
+
+
 def _count_slices(
-    sets: Confusion, by_label: RankedPositives, train_counts: NDArray[np.integer]
+    sets: Confusion, by_label: RankedPositives, top: TopHits, train_counts: NDArray[np.integer]
 ) -> dict[str, float]:
-    f1, precision = sets.by_label.f1(), by_label.average_precision()
+    f1, precision, first = sets.by_label.f1(), by_label.average_precision(), top.label_recall(1)
     values = {}
     for name, labels in slices_by_count(train_counts).items():
         ranked = labels & (by_label.positives > 0)
@@ -117,6 +128,7 @@ def _count_slices(
             values[f"macro_f1_{name}"] = float(f1[labels].mean())
         if ranked.any():
             values[f"map_by_label_{name}"] = float(precision[ranked].mean())
+            values[f"balanced_error_{name}"] = float(1 - first[ranked].mean())
     return values
 
 

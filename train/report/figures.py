@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from train.data_display import SLICES
 from train.label_map import heat_map
+from train.probe import Point
 from train.report.gradients import Floats, JointTerm, LabelPairs, random_label_sets
 from train.report.runs import FinishedRun
 from train.report.study import Study
@@ -170,6 +171,22 @@ def slice_bars(runs: Sequence[FinishedRun]) -> str | None:
         panels[0].invert_yaxis()
         if len(runs) > 1:
             panels[1].legend(fontsize=9)
+        return _svg(figure)
+
+
+def probe_curves(points: Sequence[Point], best: Point) -> str:
+    """Scores of a linear probe against its penalty, and the penalty that validation chose."""
+    shown = {"example_f1": "example-F1", "macro_f1": "macro-F1", "map_by_label": "mAP by label"}
+    penalties = [point.penalty for point in points]
+    with _style():
+        figure = Figure(figsize=(9, 3.1), layout="constrained")
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, part in zip(panels, ("validation", "test"), strict=True):
+            for key, name in shown.items():
+                axes.plot(penalties, [getattr(point, part)[key] for point in points], label=name)
+            axes.axvline(best.penalty, color=INK, alpha=0.6, linestyle=":")
+            axes.set(xscale="log", xlabel="penalty", title=f"{part} rows, threshold 0.5")
+        panels[0].legend(fontsize=9)
         return _svg(figure)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from train.data_display import SLICES
 from train.doctor.rows import row_groups
 from train.metrics import predict
 from train.metrics.inputs import as_scores
@@ -74,6 +75,44 @@ def label_table(run: FinishedRun, scores: LabelScores) -> Table:
         "own threshold: chosen on validation rows",
         folded=True,
     )
+
+
+def slice_tables(run: FinishedRun) -> list[Table]:
+    """Head, torso and tail labels by both definitions, with all labels first."""
+    by_count = {
+        "all labels": "",
+        **{f"{name}: {rule}": f"_{name}" for name, rule in SLICES.items()},
+    }
+    by_quantile = {
+        "all labels": "",
+        "head: above 66 % of the labels": "_quantile_head",
+        "torso: above 33 %": "_quantile_torso",
+        "tail: the rest": "_quantile_tail",
+    }
+    recalls = {f"pair_recall@{k}": f"recall@{k}" for k in (1, 10, 50)}
+    scores = {"macro_f1": "macro-F1", "map_by_label": "mAP", "balanced_error": "balanced error"}
+    return [
+        _slice_table(
+            run, "slices by training rows", by_count, scores,
+            "balanced error: share of a label's rows where another comes first, mean over labels",
+        ),
+        _slice_table(
+            run, "slices by rank of frequency", by_quantile, recalls,
+            "recall@k: share of (row, true label) pairs whose label is among the row's k best",
+        ),
+    ]  # fmt: skip
+
+
+def _slice_table(
+    run: FinishedRun, title: str, slices: dict[str, str], metrics: dict[str, str], note: str
+) -> Table:
+    rows: list[Row] = [
+        [name, *(run.fixed.get(f"{key}{suffix}") for key in metrics)]
+        for name, suffix in slices.items()
+        if any(f"{key}{suffix}" in run.fixed for key in metrics)
+    ]
+    columns = [Column("labels"), *(Column(name, ".4f") for name in metrics.values())]
+    return Table(title, columns, rows, note).without_empty_columns()
 
 
 def frequency_table(run: FinishedRun, scores: LabelScores) -> Table:

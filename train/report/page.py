@@ -23,6 +23,7 @@ from train.report.labels import (
     label_set_table,
     label_table,
     set_size_table,
+    slice_tables,
 )
 from train.report.relations import agreement_table, label_maps, pair_tables
 from train.report.runs import FinishedRun
@@ -199,6 +200,7 @@ def _labels(run: FinishedRun, anchor: str) -> Section:
     bars = figures.slice_bars([run])
     section.add(
         Picture(Markup(bars), "labels by their training rows") if bars else None,  # noqa: S704
+        *slice_tables(run),
         frequency_table(run, scores),
         set_size_table(run),
         label_set_table(run),
