@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from train.batches import Inputs
-from train.config import Monitor, TrainingConfig, require_fraction, require_positive
+from train.config import Monitor, TokenConfig, require_fraction, require_positive
 from train.errors import ConfigError
 from train.method import Method
-from train.nets.mlp import TaskNet
+from train.nets.mlp import FeatureNet, TaskNet
 from train.nets.softmax import SoftmaxNet
-from train.optimizer import TaskOptimizer
+from train.nets.text import TextEncoder
+from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -28,7 +29,7 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedForwardConfig(TrainingConfig):
+class FeedForwardConfig(TokenConfig):
     """Hyper-parameters of the network and of its optimiser."""
 
     lr: float = 2e-3
@@ -36,7 +37,7 @@ class FeedForwardConfig(TrainingConfig):
     weight_decay: float = 1e-5
     """Weight decay of AdamW."""
     hidden: tuple[int, ...] = (400, 400)
-    """Width of each hidden layer."""
+    """Width of each hidden layer; a text encoder that is trained takes their place."""
     dropout: float = 0.2
     """Share of hidden units dropped after each layer but the last."""
     plus: str = ""
@@ -88,14 +89,21 @@ class Widths(Protocol):
         ...
 
 
+def feature_net(config: Widths, shape: Shape) -> FeatureNet | TextEncoder:
+    """Build what turns a row into features: hidden layers, or a text encoder for tokens."""
+    if shape.encoder is not None:
+        return TextEncoder(shape.encoder)
+    return FeatureNet(shape.n_features, config.hidden, config.dropout)
+
+
 def task_net(config: Widths, shape: Shape) -> TaskNet:
     """Build the untrained network."""
-    return TaskNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
+    return TaskNet(feature_net(config, shape), shape.n_labels)
 
 
 def softmax_net(config: Widths, shape: Shape) -> SoftmaxNet:
     """Build the untrained network of a loss that only orders the labels of a row."""
-    return SoftmaxNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
+    return SoftmaxNet(feature_net(config, shape), shape.n_labels)
 
 
 def label_prior(problem: Problem) -> Tensor:
@@ -121,7 +129,9 @@ class FeedForward(Method):
         self.losses = losses
         self.predictor = (network or task_net(config, problem.shape)).to(problem.device)
         self.optimizer = TaskOptimizer(
-            self.predictor.parameters(), lr=config.lr, weight_decay=config.weight_decay
+            parameter_groups(self.predictor, encoder_lr=config.encoder_lr),
+            lr=config.lr,
+            weight_decay=config.weight_decay,
         )
 
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:

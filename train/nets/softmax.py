@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from train.batches import Inputs
-from train.nets.mlp import TaskNet
+from train.nets.mlp import FeatureNet, TaskNet
+from train.nets.text import TextEncoder
 
 
 class SoftmaxNet(TaskNet):
@@ -21,10 +22,8 @@ class SoftmaxNet(TaskNet):
     adjustment: Tensor
     level: Tensor
 
-    def __init__(
-        self, n_features: int, n_labels: int, widths: tuple[int, ...], dropout: float
-    ) -> None:
-        super().__init__(n_features, n_labels, widths, dropout)
+    def __init__(self, features: FeatureNet | TextEncoder, n_labels: int) -> None:
+        super().__init__(features, n_labels)
         self.register_buffer("adjustment", torch.zeros(n_labels))
         self.register_buffer("level", torch.zeros(()))
 
