@@ -144,6 +144,20 @@ class FromTokens(nn.Module):
         return output
 
 
+class OnInputs(nn.Module):
+    """A network of a checkpoint for whatever rows come as: of tokens it takes the two tensors."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Inputs) -> Tensor:
+        """Map rows, or tokens, to what the network gives."""
+        tensors = (x.input_ids, x.attention_mask) if isinstance(x, TokenBatch) else (x,)
+        output: Tensor = self.network(*tensors)
+        return output
+
+
 class _Embed(nn.Module):
     """The `embed` of a network as a call."""
 

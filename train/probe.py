@@ -8,18 +8,17 @@ one before ended.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from train.batches import Rows, in_order
-from train.checkpoint import Checkpoint
+from train.batches import Rows, scoring_order
+from train.checkpoint import Checkpoint, OnInputs
 from train.errors import ConfigError, DataError
 from train.logistic import solve
-from train.loop import SCORING_BATCH
 from train.metrics import evaluate, propensities
 from train.problem import Part, Problem
 from train.thresholds import FIXED_THRESHOLD, monitored_score
@@ -46,26 +45,21 @@ class Point:
 @torch.no_grad()
 def features(checkpoint: Checkpoint, rows: Rows, device: torch.device) -> Tensor:
     """The embeddings of rows as the user has them, (rows, size) float64."""
-    whole = checkpoint.predictor().to(device)
-    *before, network = whole if isinstance(whole, nn.Sequential) else [whole]  # scaling, if any
-    embed: Callable[[Tensor], Tensor] | None = getattr(network, "embed", None)
-    if embed is None:
+    embedder = checkpoint.embedder()
+    if embedder is None:
         raise ConfigError(
             f"a {checkpoint.method!r} model has no features to probe: take one of a method that "
             "trains a feed-forward network, such as ce, twoway or seal"
         )
-    if rows.width != checkpoint.shape["n_features"]:
+    if checkpoint.text is None and rows.width != checkpoint.shape["n_features"]:
         raise DataError(
             f"the model takes rows of {checkpoint.shape['n_features']} features, the data set has "
             f"{rows.width}: probe it on data with the same columns"
         )
-    parts = []
-    for index in in_order(len(rows), SCORING_BATCH):
-        x = rows.take(index.to(device))
-        for layer in before:
-            x = layer(x)
-        parts.append(embed(x).double())
-    return torch.cat(parts)
+    embed = OnInputs(embedder).to(device)
+    order = scoring_order(rows)
+    vectors = torch.cat([embed(rows.take(index.to(device))).double() for index in order])
+    return vectors[torch.cat(order).argsort().to(device)]
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ from train.problem import make_problem, resolve_device
 from train.report.figures import probe_curves
 from train.report.tables import Column, Row, Table, for_terminal
 from train.run import write_text
+from train.texts import encoded_like
 from train.training import load_split
 
 DESCRIPTION = "Measure the frozen features of a trained model by logistic regressions on them."
@@ -58,7 +59,8 @@ def probe_command(console: Console, argv: Sequence[str]) -> int:
     checkpoint = load_checkpoint(options.model)
     data, split = load_split(options)
     # Rows as the user has them: the model brings its own scaling.
-    problem = make_problem(data, split, device, "none")
+    texts = encoded_like(data, checkpoint.text, checkpoint.shape, device)
+    problem = make_problem(data, split, device, "none", texts)
     out = options.out or options.model.parent / f"probe-{data.name}"
     _make_folder(out)
     points = []

@@ -19,12 +19,11 @@ from scipy import sparse
 from train.batches import TokenRows, scoring_order
 from train.config import MethodConfig, TokenConfig
 from train.data import MultiLabelData, Split, cache_dir
-from train.data.dataset import Features
 from train.encoding import TfidfEncoder, TokenEncoder
 from train.errors import ConfigError
 from train.nets.text import TextEncoder
 from train.pretrained import Pretrained, load_pretrained
-from train.problem import EncodedTexts, EncoderShape, check_parts
+from train.problem import EncodedTexts, EncoderShape, Shape, check_parts
 
 MIN_TEXTS = 2
 """A term that fewer training texts have is left out: nothing is learned from it."""
@@ -70,13 +69,27 @@ def encode_texts(
     return EncodedTexts(rows=vectors, saved={**saved, **frozen})
 
 
-def encode_again(
-    texts: Sequence[str], saved: Mapping[str, Any], device: torch.device
-) -> TokenRows | Features:
-    """Encode texts as those were whose encoder a checkpoint holds, before a frozen encoder."""
+def encoded_like(
+    data: MultiLabelData,
+    saved: Mapping[str, Any] | None,
+    shape: Mapping[str, Any],
+    device: torch.device,
+) -> EncodedTexts | None:
+    """The texts of a data set as those of a run were; None where it holds feature vectors.
+
+    A frozen encoder is not run: the networks of a checkpoint begin with it.
+
+    saved, shape: `text` and `shape` of the run's checkpoint.
+    """
+    if saved is None or not isinstance(data.inputs, list):
+        return None
     if saved["kind"] == "tfidf":
-        return _matrix(TfidfEncoder.from_json(saved["encoder"]), texts)
-    return token_rows(texts, saved["tokenizer"], saved["max_tokens"], device)
+        matrix = _matrix(TfidfEncoder.from_json(saved["encoder"]), data.inputs)
+        return EncodedTexts(rows=matrix, saved=dict(saved))
+    rows = token_rows(data.inputs, saved["tokenizer"], saved["max_tokens"], device)
+    frozen = EncoderShape(**saved["encoder"]) if "encoder" in saved else None
+    trained = Shape.from_values(dict(shape)).encoder
+    return EncodedTexts(rows=rows, saved=dict(saved), encoder=frozen or trained)
 
 
 def token_rows(

@@ -19,8 +19,8 @@ from train.losses.energy import (
     value_task_objective,
 )
 from train.losses.margins import adaptive_margin, equalised, logit_adjusted
+from train.losses.ordering import multi_label_softmax, rml, warp
 from train.losses.pairwise import exponential_ranking
-from train.losses.ranking import multi_label_softmax, rml, warp
 from train.losses.samples import LabelNoise, SparseSamples
 from train.losses.twoway import label_wise, row_wise, two_way
 from train.losses.variational import (

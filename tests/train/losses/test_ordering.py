@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from train.losses import multi_label_softmax, rml, warp
-from train.losses import ranking as module
+from train.losses import ordering as module
 
 
 def drawn(rows=6, labels=7, share=0.4, seed=0):
