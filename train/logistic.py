@@ -48,11 +48,12 @@ class Objective:
         self.share = torch.full_like(self.x[0], penalty / len(x))
         self.share[-1] = 0
 
-    def __call__(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (labels,) and gradients (labels, size + 1)."""
+    def __call__(self, weights: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Values (labels,) and gradients (labels, size + 1) of all labels or of those numbered."""
+        y = self.y if labels is None else self.y[:, labels]
         logits = self.x @ weights.T
-        values = (functional.softplus(logits) - self.y * logits).mean(0)
-        slopes = ((logits.sigmoid() - self.y).T @ self.x) / len(self.x)
+        values = (functional.softplus(logits) - y * logits).mean(0)
+        slopes = ((logits.sigmoid() - y).T @ self.x) / len(self.x)
         decay = self.share * weights
         return values + (decay * weights).sum(1) / 2, slopes + decay
 
@@ -77,7 +78,9 @@ def solve(
     memory: deque[tuple[Tensor, Tensor]] = deque(maxlen=MEMORY)
     step = 0
     while step < max_steps and slopes.abs().max() > tolerance:
-        direction = _direction(slopes, memory)
+        unsolved = slopes.abs().amax(1, keepdim=True) > tolerance
+        # A label at its minimum would only have its steps halved, and the others wait for it.
+        direction = torch.where(unsolved, _direction(slopes, memory), 0.0)
         moved, new_values, new_slopes = _search(objective, weights, values, slopes, direction)
         if torch.equal(moved, weights):
             break
@@ -111,17 +114,20 @@ def _search(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Halve the steps of the labels that gain too little until each gains enough or gives up."""
     expected = SUFFICIENT * _dot(slopes, direction)[:, 0]
-    length = torch.ones_like(values)
+    rounding = 4 * torch.finfo(values.dtype).eps * values.abs()
+    moved, length = weights + direction, 1.0
+    new_values, new_slopes = objective(moved)
+    left = (~(new_values <= values + expected + rounding)).nonzero()[:, 0]
     for _ in range(MOST_HALVINGS):
-        moved = weights + length[:, None] * direction
-        new_values, new_slopes = objective(moved)
-        fails = ~(new_values <= values + length * expected)
-        if not fails.any():
+        if not len(left):
             return moved, new_values, new_slopes
-        length = torch.where(fails, length / 2, length)
-    # What still fails stays where it is.
-    moved = torch.where(fails[:, None], weights, moved)
-    return moved, *objective(moved)
+        length /= 2
+        moved[left] = weights[left] + length * direction[left]
+        new_values[left], new_slopes[left] = objective(moved[left], left)
+        enough = new_values <= values + length * expected + rounding
+        left = left[~enough[left]]
+    moved[left], new_values[left], new_slopes[left] = weights[left], values[left], slopes[left]
+    return moved, new_values, new_slopes
 
 
 def _dot(one: Tensor, other: Tensor) -> Tensor:
