@@ -1,7 +1,17 @@
 """Losses as pure functions: tensors in, a scalar or one value a row out; no state, no device."""
 
 from train.losses.binary import binary_cross_entropy
-from train.losses.contrastive import label_contrastive
+from train.losses.contrastive import (
+    Members,
+    attraction_and_repulsion,
+    jaccard_contrastive,
+    jscl,
+    label_contrastive,
+    msc,
+    mulcon,
+    prototype_members,
+    shared_label_contrastive,
+)
 from train.losses.energy import (
     bernoulli_samples,
     inference_net_margin,
@@ -34,13 +44,17 @@ from train.losses.variational import (
 __all__ = [
     "Gaussian",
     "LabelNoise",
+    "Members",
     "SparseSamples",
+    "attraction_and_repulsion",
     "bernoulli_samples",
     "binary_cross_entropy",
     "exponential_ranking",
     "gaussian_kl",
     "inference_net_margin",
     "inference_net_objective",
+    "jaccard_contrastive",
+    "jscl",
     "label_contrastive",
     "log_densities",
     "log_density",
@@ -48,13 +62,17 @@ __all__ = [
     "manhattan_cost",
     "mean_likelihood_nll",
     "mixture_kl",
+    "msc",
+    "mulcon",
     "nce_ranking",
     "probit_log_likelihood",
     "probit_logit",
+    "prototype_members",
     "ranking",
     "regression",
     "relaxed_f1",
     "relaxed_samples",
+    "shared_label_contrastive",
     "soft_iou",
     "ssvm_margin",
     "task_objective",
