@@ -37,6 +37,11 @@ SMALL = {
     "inner_width": 8,
     "heads": 2,
     "k": 3,
+    "projection": 8,
+    "queue_size": 20,
+    "linear_epochs": 2,
+    "linear_batch_size": 8,
+    "finetune_epochs": 2,
 }
 # Options that make another method of it, beside the kinds that a method names.
 VARIANTS: dict[str, dict[str, dict[str, object]]] = {

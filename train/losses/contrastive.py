@@ -87,7 +87,7 @@ def jaccard_contrastive(
 def msc(
     rows: Members,
     queue: Members,
-    prototypes: Tensor,
+    prototypes: Members,
     *,
     temperature: float = TEMPERATURE,
     row_weight: float = MSC_ROW_WEIGHT,
@@ -99,15 +99,15 @@ def msc(
     each f over their sum N(i, j). In the denominator all prototypes count 1 and rows `row_weight`.
     A row without labels counts 0.
 
-    prototypes: (labels, size), of any length.
+    prototypes: see `prototype_members`, in the order of the labels.
     """
-    documents, labels = _joined(rows, queue), prototype_members(prototypes)
+    documents = _joined(rows, queue)
     f = _others_only(1 / _nonzero(_union(rows.y, documents.y)))
     normalised = rows.y / (1 + f @ documents.y)  # 1 / N(i, j), (batch, labels)
     # A member counts once for each label that it shares with the row.
     weights = torch.cat([f * (normalised @ documents.y.T), normalised], 1)
     share = weights / _nonzero(rows.y.sum(1))[:, None]
-    similarities = rows.z @ torch.cat([documents.z, labels.z]).T / temperature
+    similarities = rows.z @ torch.cat([documents.z, prototypes.z]).T / temperature
     log_g = similarities.new_zeros(similarities.shape[1])
     log_g[: len(documents.z)] = math.log(row_weight)
     return _attraction(similarities, share, log_g).mean()

@@ -174,7 +174,7 @@ class TestEqualsTheFormula:
     def test_msc(self, count, queued, share, beta):
         rows, queue = drawn(count, share), drawn(queued, share, seed=1)
         prototypes = drawn_prototypes()
-        value = msc(rows, queue, prototypes, temperature=TAU, row_weight=beta)
+        value = msc(rows, queue, prototype_members(prototypes), temperature=TAU, row_weight=beta)
         same(value, slow_msc(rows, queue, prototypes, beta))
 
 
@@ -222,7 +222,10 @@ def test_msc_with_an_empty_queue_is_the_released_form():
     logs = (exponentials / (exponentials * counted).sum(1, keepdim=True)).log()
     weights = torch.cat([by_rows * not_itself, by_prototypes], 1)
     expected = (-(logs * weights).sum(1) / y.sum(1)).mean()
-    same(msc(rows, drawn(0), prototypes, temperature=TAU, row_weight=beta), expected.item())
+    same(
+        msc(rows, drawn(0), prototype_members(prototypes), temperature=TAU, row_weight=beta),
+        expected.item(),
+    )
 
 
 LOSSES = {
@@ -232,7 +235,7 @@ LOSSES = {
     "prototypes": lambda rows, queue, c: jaccard_contrastive(
         rows, queue, prototype_members(c), temperature=TAU
     ),
-    "msc": lambda rows, queue, c: msc(rows, queue, c, temperature=TAU),
+    "msc": lambda rows, queue, c: msc(rows, queue, prototype_members(c), temperature=TAU),
     "jscl": lambda rows, queue, c: jscl(rows, temperature=TAU),
     "weighted-jscl": lambda rows, queue, c: jscl(rows, temperature=TAU, weigh_denominator=True),
     "shared": lambda rows, queue, c: shared_label_contrastive(rows, temperature=TAU),
