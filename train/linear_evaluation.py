@@ -71,8 +71,8 @@ class HeadGrid:
         """Map features (batch, size) to (batch, grid, initialisations, labels)."""
         weight = torch.stack([*self.weights], 1)  # (size, grid, initialisations, labels)
         bias = torch.stack([*self.biases])
-        logits: Tensor = features @ weight.flatten(1) + bias.flatten()
-        return logits.unflatten(1, bias.shape)
+        logits = features @ weight.flatten(1) + bias.flatten()
+        return logits.view(-1, *bias.shape)
 
     @torch.no_grad()
     def choose(self, batches: Iterable[tuple[Inputs, Tensor]]) -> Tensor:
