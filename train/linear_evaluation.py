@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from train.batches import Inputs, in_order
+from train.batches import Inputs, scoring_order
 from train.errors import ConfigError
 from train.method import Method
 from train.nets.heads import AveragedHeads, Classifier, mean_logit
@@ -28,7 +28,8 @@ GRID = tuple(product((1.0, 0.1, 0.01), (1.0, 0.1, 0.01, 1e-4, 1e-6)))
 INITIALISATIONS = 3
 LARGEST_GRID = 2**27
 """Numbers in all linear layers together; training keeps four of each."""
-SCORING_BATCH = 1024
+CHOICE_BATCH = 256
+"""Rows that the whole grid scores at once."""
 
 
 class HeadGrid:
@@ -168,6 +169,7 @@ class LinearEvaluation(Method):
         return features
 
     def _validation_batches(self) -> Iterator[tuple[Inputs, Tensor]]:
-        for index in in_order(len(self.validation), SCORING_BATCH):
-            rows = index.to(self.device)
-            yield self._features(self.validation.x.batch(rows)), self.validation.y.take(rows)
+        for batch in scoring_order(self.validation.x):
+            for index in batch.split(CHOICE_BATCH):
+                rows = index.to(self.device)
+                yield self._features(self.validation.x.batch(rows)), self.validation.y.take(rows)

@@ -29,8 +29,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train.batches import Inputs
-from train.config import Monitor, TrainingConfig, require_fraction, require_positive
+from train.config import (
+    Monitor,
+    TokenConfig,
+    TrainingConfig,
+    require_fraction,
+    require_positive,
+)
 from train.errors import ConfigError
+from train.feedforward import feature_net
 from train.linear_evaluation import INITIALISATIONS, LinearEvaluation
 from train.losses import (
     Members,
@@ -51,8 +58,8 @@ from train.nets.heads import (
     ProjectionHead,
     linear_layer,
 )
-from train.nets.mlp import FeatureNet
 from train.nets.momentum import MomentumQueue
+from train.nets.text import TextEncoder
 from train.optimizer import PlannedOptimizer, linear_decay, warm_up_and_cosine
 from train.problem import Problem, Shape
 
@@ -65,7 +72,7 @@ PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(TrainingConfig):
+class Config(TokenConfig):
     """Hyper-parameters of ABALONE."""
 
     KINDS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -90,7 +97,7 @@ class Config(TrainingConfig):
     weight_decay: float = 0.01
     """Weight decay of AdamW; biases and the like have none."""
     hidden: tuple[int, ...] = (400, 400)
-    """Width of each hidden layer of the encoder."""
+    """Width of each hidden layer of the encoder; a text encoder that is trained is one itself."""
     dropout: float = 0.1
     """Share of hidden units dropped after each layer but the last."""
     projection: int = 256
@@ -131,14 +138,16 @@ class Config(TrainingConfig):
             raise ConfigError(
                 "--loss mlm trains no encoder that could be tuned: take --then linear, or method ce"
             )
+        if self.loss == "mlm" and self.tuning != "frozen":
+            raise ConfigError(f"--loss mlm trains no encoder: leave out --tuning {self.tuning}")
 
 
 def make_encoder(config: Config, shape: Shape) -> tuple[nn.Module, int]:
     """Build the untrained encoder; return it and the size of what it makes of a row."""
     if config.loss == "mlm":
         return PlainRows(), shape.n_features
-    encoder = FeatureNet(shape.n_features, config.hidden, config.dropout)
-    return encoder, config.hidden[-1]
+    encoder = feature_net(config, shape)
+    return encoder, encoder.width
 
 
 def predictor(config: Config, shape: Shape) -> Classifier:
@@ -327,8 +336,9 @@ def planned_optimizer(
 ) -> PlannedOptimizer:
     """AdamW for the encoder and what is trained with it, over so many epochs."""
     half = config.precision == "float16"
+    encoder_lr = config.encoder_lr if isinstance(encoder, TextEncoder) else config.lr
     return PlannedOptimizer(
-        [(encoder.parameters(), config.lr), (others.parameters(), config.lr)],
+        [(encoder.parameters(), encoder_lr), (others.parameters(), config.lr)],
         weight_decay=config.weight_decay,
         clip_norm=CLIP_NORM,
         plan=plan,
