@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from train.batches import TokenBatch
 from train.errors import ConfigError, needs_extra
@@ -116,5 +118,6 @@ def _transformer(shape: EncoderShape) -> Any:  # noqa: ANN401 - one of many fami
     if shape.weights is not None:
         transformer.load_state_dict(shape.weights)
     if shape.checkpointing:
-        transformer.gradient_checkpointing_enable({"use_reentrant": False})
+        for layer in layers_of(transformer):
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     return transformer
