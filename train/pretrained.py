@@ -55,7 +55,7 @@ def load_pretrained(encoder: str, environ: Mapping[str, str] = os.environ) -> Pr
             options = {"local_files_only": True, "trust_remote_code": False}
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
             model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"--encoder {encoder}: {folder} holds no text encoder that `transformers` reads: "

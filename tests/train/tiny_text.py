@@ -89,7 +89,7 @@ def by_hand(count: int = 48) -> Split:
     )  # fmt: skip
 
 
-def token_problem(device: str = "cpu", **changes: object) -> Problem:
+def token_problem(device: str | torch.device = "cpu", **changes: object) -> Problem:
     data, place = tiny_texts(), torch.device(device)
     rows = token_rows(data.inputs, tiny_tokenizer().to_str(), 32, place)
     texts = EncodedTexts(rows=rows, saved={}, encoder=tiny_shape(**changes))

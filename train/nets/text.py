@@ -32,6 +32,7 @@ class TextEncoder(nn.Module):
         if shape.tuning == "adapter":
             insert_adapters(self.transformer, shape.width, shape.adapter_size)
         self.width, self.pooling, self.tuning = shape.width, shape.pooling, shape.tuning
+        self.train()
 
     def forward(self, x: TokenBatch) -> Tensor:
         """Map texts to vectors."""

@@ -73,8 +73,9 @@ def test_other_architectures_take_no_adapters():
 
 
 def test_a_frozen_encoder_has_no_dropout_and_nothing_to_train():
-    encoder = TextEncoder(tiny_shape(tuning="frozen")).train()
-    assert not any(part.training for part in encoder.modules())
+    encoder = TextEncoder(tiny_shape(tuning="frozen"))
+    for same in (encoder, encoder.train()):
+        assert not any(part.training for part in same.modules())
     assert not any(weight.requires_grad for weight in encoder.parameters())
 
 
