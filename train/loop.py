@@ -32,6 +32,8 @@ class Position:
     """Which of the method's stages."""
     stage_start: int = 0
     """Epochs finished before this stage."""
+    stage_epochs: int = 0
+    """Epochs of this stage, at most."""
     epoch: int = 0
     """Epochs finished, in all stages."""
     step: int = 0
@@ -84,6 +86,7 @@ def fit(
     while not is_finished(method, position, config):
         started = time.monotonic()
         current = method.stage_config(config, position.stage)
+        position.stage_epochs = current.epochs
         stopped = _run_epoch(method, problem, current, seed, position, observer, should_stop)
         if not stopped:
             _finish_epoch(method, problem, current, position)
