@@ -10,7 +10,7 @@ from rich.table import Table
 
 from train import methods
 from train.compare_command import compare_command
-from train.config import TEXT_OPTIONS, TrainingConfig, config_values
+from train.config import TEXT_OPTIONS, config_values
 from train.data_commands import data_command
 from train.display import TrainingDisplay, score_table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, needs_extra
@@ -92,8 +92,7 @@ def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> i
     command = shlex.join(["python", "-m", "train", method_name, *argv])
     prepared = prepare(method_name, config, options, command)
     _print_settings(console, prepared)
-    epochs = config.epochs if isinstance(config, TrainingConfig) else 0
-    with TrainingDisplay(console, epochs=epochs, enabled=options.progress) as display:
+    with TrainingDisplay(console, enabled=options.progress) as display:
         result = train(prepared, display)
     position = result.position
     title = f"{prepared.data.name}, {method_name}, seed {options.seed}"

@@ -16,7 +16,7 @@ import typeguard
 from train.errors import ConfigError, did_you_mean
 
 PRESETS = Path(__file__).parent / "presets"
-Monitor = Literal["example_f1", "tuned_macro_f1", "tuned_mean_f1"]
+Monitor = Literal["example_f1", "micro_f1", "tuned_macro_f1", "tuned_mean_f1"]
 NAMED_PRESETS = ("released", "fast")
 """Tables of a data set's own file that replace what it says otherwise.
 

@@ -50,9 +50,8 @@ class TrainingDisplay:
     ETA counts all epochs of the stage: early stopping can only shorten it.
     """
 
-    def __init__(self, console: Console, *, epochs: int, enabled: bool) -> None:
+    def __init__(self, console: Console, *, enabled: bool) -> None:
         self.console = console
-        self.epochs = epochs
         self.live = enabled and console.is_terminal
         self.lines = enabled and not console.is_terminal
         self.last_refresh = 0.0
@@ -92,7 +91,7 @@ class TrainingDisplay:
             self.task,
             description=self._epoch(position, position.epoch + 1),
             completed=(position.epoch - position.stage_start) * n_steps + position.step,
-            total=self.epochs * n_steps,
+            total=position.stage_epochs * n_steps,
             note=self._note(_first(losses), position),
         )
 
@@ -110,7 +109,7 @@ class TrainingDisplay:
 
     def _epoch(self, position: Position, epoch: int) -> str:
         stage = f"stage {position.stage + 1}, " if position.stage else ""
-        return f"{stage}epoch {epoch - position.stage_start}/{self.epochs}"
+        return f"{stage}epoch {epoch - position.stage_start}/{position.stage_epochs}"
 
     def _note(self, values: dict[str, float], position: Position) -> str:
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())

@@ -32,6 +32,8 @@ class Position:
     """Which of the method's stages."""
     stage_start: int = 0
     """Epochs finished before this stage."""
+    stage_epochs: int = 0
+    """Epochs of this stage, at most."""
     epoch: int = 0
     """Epochs finished, in all stages."""
     step: int = 0
@@ -83,10 +85,12 @@ def fit(
     """
     while not is_finished(method, position, config):
         started = time.monotonic()
-        stopped = _run_epoch(method, problem, config, seed, position, observer, should_stop)
+        current = method.stage_config(config, position.stage)
+        position.stage_epochs = current.epochs
+        stopped = _run_epoch(method, problem, current, seed, position, observer, should_stop)
         if not stopped:
-            _finish_epoch(method, problem, config, position)
-            if _stage_is_done(position, config) and position.stage + 1 < method.stages:
+            _finish_epoch(method, problem, current, position)
+            if _stage_is_done(position, current) and position.stage + 1 < method.stages:
                 _enter_next_stage(method, position)
         seconds = time.monotonic() - started
         position.seconds += seconds
@@ -100,7 +104,8 @@ def fit(
 
 def is_finished(method: Method, position: Position, config: TrainingConfig) -> bool:
     """Whether there is nothing left to train."""
-    return position.stage + 1 == method.stages and _stage_is_done(position, config)
+    current = method.stage_config(config, position.stage)
+    return position.stage + 1 == method.stages and _stage_is_done(position, current)
 
 
 def _stage_is_done(position: Position, config: TrainingConfig) -> bool:
@@ -162,6 +167,7 @@ def _finish_epoch(
             f"the loss {bad!r} became {losses[bad]} in epoch {position.epoch}: "
             "lower the learning rate, or check the inputs for huge values"
         )
+    method.before_validation()
     score = validation_score(method.predictor, problem.validation, problem.device, config.monitor)
     method.end_epoch(score)
     if score > position.best_score:

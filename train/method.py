@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from train.batches import Inputs
+from train.config import TrainingConfig
 
 
 class Method(ABC):
@@ -39,8 +40,15 @@ class Method(ABC):
         Sparse rows come as such where a product with them is faster so.
         """
 
+    def before_validation(self) -> None:  # noqa: B027 - most need nothing
+        """Make the predictor ready to be judged: the last batch of an epoch is done."""
+
     def end_epoch(self, validation_score: float) -> None:  # noqa: B027 - most need nothing
         """Adapt to the validation score of the epoch that ended (higher is better)."""
+
+    def stage_config(self, config: TrainingConfig, stage: int) -> TrainingConfig:
+        """How long a stage trains, on what batches; unless told as long as any other."""
+        return config
 
     def enter_stage(self, stage: int) -> None:  # noqa: B027 - most have a single one
         """Make ready for stage 1, 2, ...: the best weights of the stage before are loaded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -116,3 +117,82 @@ class ScheduledOptimizer:
         """Go on from a saved state."""
         self.adam.load_state_dict(state["adam"])
         self.schedule.load_state_dict(state["schedule"])
+
+
+class PlannedOptimizer:
+    """AdamW with clipped gradients and rates that follow a plan of the whole training.
+
+    Vectors, such as biases and the scales of a LayerNorm, are not decayed.
+    """
+
+    def __init__(
+        self,
+        rates: Iterable[tuple[Iterable[nn.Parameter], float]],
+        *,
+        weight_decay: float,
+        clip_norm: float,
+        plan: Callable[[float], float],
+        n_steps: int,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        """Group the parameters; each comes with the rate that the plan is a share of.
+
+        plan: share of training done -> share of the rate. scaler: for gradients in float16.
+        """
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for parameters, lr in rates:
+            for parameter in parameters:
+                if parameter.requires_grad:
+                    decay = weight_decay if parameter.ndim > 1 else 0.0
+                    groups.setdefault((lr, decay), []).append(parameter)
+        self.parameters = [parameter for group in groups.values() for parameter in group]
+        self.adam = torch.optim.AdamW(
+            [
+                {"params": group, "lr": lr, "peak": lr, "weight_decay": decay}
+                for (lr, decay), group in groups.items()
+            ],
+            fused=True,
+        )
+        self.clip_norm, self.plan, self.n_steps, self.scaler = clip_norm, plan, n_steps, scaler
+        self.steps = 0
+
+    def step(self, loss: Tensor) -> None:
+        """Take one step down the loss."""
+        for group in self.adam.param_groups:
+            group["lr"] = group["peak"] * self.plan(min(1.0, self.steps / self.n_steps))
+        self.adam.zero_grad()
+        scaled = loss if self.scaler is None else self.scaler.scale(loss)
+        scaled.backward(inputs=self.parameters)
+        if self.scaler is not None:
+            self.scaler.unscale_(self.adam)
+        nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        if self.scaler is None:
+            self.adam.step()
+        else:
+            self.scaler.step(self.adam)
+            self.scaler.update()
+        self.steps += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next step depends on."""
+        scaler = {} if self.scaler is None else self.scaler.state_dict()
+        return {"adam": self.adam.state_dict(), "steps": self.steps, "scaler": scaler}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.adam.load_state_dict(state["adam"])
+        self.steps = state["steps"]
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+
+
+def warm_up_and_cosine(done: float, warm_up: float = 0.05) -> float:
+    """Share of the rate at a share of training: rises evenly to 1, then falls as half a cosine."""
+    if done < warm_up:
+        return done / warm_up
+    return 0.5 + 0.5 * math.cos(math.pi * (done - warm_up) / (1 - warm_up))
+
+
+def linear_decay(done: float) -> float:
+    """Share of the rate at a share of training: falls evenly from 1 to 0."""
+    return max(0.0, 1.0 - done)

@@ -81,10 +81,11 @@ def metrics_by_threshold(
 def monitored_score(scores: NDArray[np.floating], targets: LabelSets, monitor: str) -> float:
     """The value of `--monitor` on these rows, by which the best epoch of a run is chosen.
 
-    `example_f1` is taken at 0.5. C-GMVAE's `tuned_macro_f1` is the best over CGMVAE_GRID;
-    `tuned_mean_f1` the mean of example-, micro- and macro-F1, each at its own best threshold.
+    `example_f1` and `micro_f1` are taken at 0.5. C-GMVAE's `tuned_macro_f1` is the best over
+    CGMVAE_GRID; `tuned_mean_f1` the mean of example-, micro- and macro-F1, each at its own best
+    threshold.
     """
-    if monitor == "example_f1":
+    if monitor in ("example_f1", "micro_f1"):
         return TUNABLE[monitor](confusion(predict(scores, FIXED_THRESHOLD), targets))
     values = metrics_by_threshold(scores, targets, CGMVAE_GRID)
     if monitor == "tuned_macro_f1":

@@ -39,6 +39,11 @@ SMALL = {
     "k": 3,
     "pos_temp": 0.5,  # at 4, most of the loss is a constant
     "neg_temp": 0.5,
+    "projection": 8,
+    "queue_size": 20,
+    "linear_epochs": 2,
+    "linear_batch_size": 8,
+    "finetune_epochs": 2,
 }
 # Options that make another method of it, beside the kinds that a method names.
 VARIANTS: dict[str, dict[str, dict[str, object]]] = {

@@ -96,7 +96,7 @@ def test_the_page_stands_alone_and_its_links_lead_somewhere(home, capsys):
     again = home / "again.html"
     assert main(["report", str(home / "k4"), "--out", str(again)]) == 0
     figures = re.findall("<svg.*?</svg>", again.read_text("utf-8"), re.S)
-    assert len(figures) == 7
+    assert len(figures) == 9
     assert all(figure in out.read_text("utf-8") for figure in figures)  # the same each time
     for heading in ("Runs on demo", "Costs", "Study: seal-nce on demo: samples",
                     "ce to k2: gains and losses", "What the energy network believes"):  # fmt: skip

@@ -45,6 +45,7 @@ def test_monitors_are_the_documented_metrics():
     at_half = f1_score(targets, scores >= 0.5, average="samples", zero_division=0)
     expected = {
         "example_f1": at_half,
+        "micro_f1": f1_score(targets, scores >= 0.5, average="micro"),
         "tuned_macro_f1": best("macro"),
         "tuned_mean_f1": (best("samples") + best("micro") + best("macro")) / 3,
     }

@@ -1,7 +1,17 @@
 """Losses as pure functions: tensors in, a scalar or one value a row out; no state, no device."""
 
 from train.losses.binary import asymmetric, binary_cross_entropy, focal
-from train.losses.contrastive import label_contrastive
+from train.losses.contrastive import (
+    Members,
+    attraction_and_repulsion,
+    jaccard_contrastive,
+    jscl,
+    label_contrastive,
+    msc,
+    mulcon,
+    prototype_members,
+    shared_label_contrastive,
+)
 from train.losses.energy import (
     bernoulli_samples,
     inference_net_margin,
@@ -37,9 +47,11 @@ from train.losses.variational import (
 __all__ = [
     "Gaussian",
     "LabelNoise",
+    "Members",
     "SparseSamples",
     "adaptive_margin",
     "asymmetric",
+    "attraction_and_repulsion",
     "bernoulli_samples",
     "binary_cross_entropy",
     "equalised",
@@ -48,6 +60,8 @@ __all__ = [
     "gaussian_kl",
     "inference_net_margin",
     "inference_net_objective",
+    "jaccard_contrastive",
+    "jscl",
     "label_contrastive",
     "label_wise",
     "log_densities",
@@ -57,16 +71,20 @@ __all__ = [
     "manhattan_cost",
     "mean_likelihood_nll",
     "mixture_kl",
+    "msc",
+    "mulcon",
     "multi_label_softmax",
     "nce_ranking",
     "probit_log_likelihood",
     "probit_logit",
+    "prototype_members",
     "ranking",
     "regression",
     "relaxed_f1",
     "relaxed_samples",
     "rml",
     "row_wise",
+    "shared_label_contrastive",
     "soft_iou",
     "ssvm_margin",
     "task_objective",

@@ -16,11 +16,13 @@ import numpy as np
 from cycler import cycler
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from scipy import sparse
 
 from train.data_display import SLICES
 from train.label_map import heat_map
 from train.probe import Point
 from train.report.gradients import Floats, JointTerm, LabelPairs, random_label_sets
+from train.report.representation import Clusters, principal_plane
 from train.report.runs import FinishedRun
 from train.report.study import Study
 from train.thresholds import FIXED_THRESHOLD, MPVAE_GRID, metrics_by_threshold
@@ -34,6 +36,7 @@ PAIRS_OF_A_KIND = 2
 BINS = 12
 SHOWN_DRAWS = 800
 NAME_LETTERS = 26
+MAPPED_LABELS = 8
 
 
 def _style() -> AbstractContextManager[None]:
@@ -111,6 +114,43 @@ def label_map(run: FinishedRun, source: str, affinity: Floats) -> str:
     with _style(), mpl.rc_context({"axes.grid": False}):
         title = f"{run.name}: {source}"
         return _svg(heat_map(affinity, run.checkpoint.labels, run.train_counts, title=title))
+
+
+def cluster_curves(clusters: Clusters) -> str:
+    """Silhouette and Davies-Bouldin index by the share of label combinations that is kept."""
+    series = {"silhouette": clusters.silhouette, "Davies-Bouldin index": clusters.davies_bouldin}
+    with _style():
+        figure = Figure(figsize=(9, 2.8), layout="constrained")
+        for axes, (title, values) in zip(figure.subplots(1, 2), series.items(), strict=True):
+            known = [(s, v) for s, v in zip(clusters.share, values, strict=True) if v is not None]
+            axes.plot(*zip(*known, strict=True), marker=_dot(known))
+            axes.set(title=title, xlabel="share of the label combinations", xlim=(0, 1.02))
+        return _svg(figure)
+
+
+def row_map(vectors: Floats, targets: sparse.csr_array, names: Sequence[str]) -> tuple[str, float]:
+    """Rows on the plane of their largest variance, by the most frequent labels.
+
+    vectors: (rows, size). targets: (rows, labels). Returns the share of the variance too.
+    """
+    places, share = principal_plane(vectors)
+    counts = np.asarray(targets.sum(axis=0)).ravel()
+    shown = np.argsort(-counts, kind="stable")[: min(MAPPED_LABELS, int((counts > 0).sum()))]
+    has = targets[:, shown].toarray() > 0
+    clear = has.sum(axis=1) == 1
+    with _style(), mpl.rc_context({"axes.grid": False}):
+        figure = Figure(figsize=(9, 5.6), layout="constrained")
+        axes = figure.subplots()
+        dots: Any = {"linestyle": "", "marker": ".", "rasterized": True}
+        axes.plot(*places[~clear].T, color=INK, alpha=0.12, markersize=3, **dots)
+        for place, (label, colour) in enumerate(zip(shown, COLOURS, strict=False)):
+            own = places[clear & has[:, place]].T
+            axes.plot(
+                *own, color=colour, alpha=0.7, markersize=4, label=_short(names[label]), **dots
+            )
+        axes.set(xlabel="first principal component", ylabel="second")
+        figure.legend(loc="outside right upper", fontsize=9, markerscale=3)
+        return _svg(figure), share
 
 
 def _dot(points: Sequence[object]) -> str:

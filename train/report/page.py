@@ -26,6 +26,13 @@ from train.report.labels import (
     slice_tables,
 )
 from train.report.relations import agreement_table, label_maps, pair_tables
+from train.report.representation import (
+    USUAL_SHARE,
+    cluster_scores,
+    combination_ranks,
+    pull_table,
+    shown_rows,
+)
 from train.report.runs import FinishedRun
 from train.report.study import Study, find_studies
 from train.report.tables import Column, Table
@@ -151,6 +158,7 @@ def _run_sections(run: FinishedRun, anchor: str) -> list[Section]:
         _labels(run, anchor),
         _gradients(run, anchor),
         _label_maps(run, anchor),
+        _representation(run, anchor),
     ]
 
 
@@ -220,6 +228,32 @@ def _label_maps(run: FinishedRun, anchor: str) -> Section:
     for (source, affinity), table in zip(maps.items(), pair_tables(run, maps), strict=True):
         picture = Markup(figures.label_map(run, source, affinity))  # noqa: S704 - ours
         section.add(Picture(picture, f"affinity of labels by {source}"), table)
+    return section
+
+
+def _representation(run: FinishedRun, anchor: str) -> Section:
+    section = Section("Where the encoder puts the rows", f"{anchor}-rows", level=3)
+    rows = shown_rows(run)
+    vectors = run.embeddings(rows)
+    if vectors is None:
+        section.add(Text(f"A {run.checkpoint.method} model has no vector of a row to look at."))
+        return section
+    targets = run.true[rows]
+    clusters = cluster_scores(vectors, combination_ranks(targets))
+    section.add(clusters.table())
+    if clusters.silhouette[-1] is not None:
+        curves = Markup(figures.cluster_curves(clusters))  # noqa: S704 - ours
+        section.add(Picture(curves, f"ABALONE's tables are of a share of {USUAL_SHARE:.0%}"))
+    svg, share = figures.row_map(vectors, targets, run.checkpoint.labels)
+    section.add(
+        pull_table(vectors, targets),
+        Picture(
+            Markup(svg),  # noqa: S704 - ours
+            f"{len(rows):,} test rows on the plane that holds the most of their variance "
+            f"({share:.0%}); coloured: rows with one of the most frequent labels, grey: with "
+            "several of these or none",
+        ),
+    )
     return section
 
 

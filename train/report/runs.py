@@ -16,6 +16,7 @@ from scipy import sparse
 from torch import nn
 
 from train import methods
+from train.batches import scoring_order
 from train.checkpoint import Checkpoint, OnInputs, load_checkpoint
 from train.config import config_from
 from train.data import MultiLabelData, Split, load_dataset
@@ -91,6 +92,20 @@ class FinishedRun:
     def predicted(self) -> sparse.csr_array:
         """Label sets of the test rows at threshold 0.5."""
         return sparse.csr_array(predict(self.test_scores, FIXED_THRESHOLD).astype(np.uint8))
+
+    def embeddings(self, rows: np.ndarray) -> np.ndarray | None:
+        """Where the run's network puts some of the test rows, (rows, size); None if nowhere."""
+        embedder = self.checkpoint.embedder()
+        if embedder is None:
+            return None
+        embed = OnInputs(embedder)
+        wanted = torch.from_numpy(rows)
+        parts = [index[torch.isin(index, wanted)] for index in scoring_order(self.problem.test.x)]
+        batches = [part for part in parts if len(part)]
+        with torch.no_grad():
+            vectors = [embed(self.problem.test.x.take(index)) for index in batches]
+        order = torch.cat(batches).argsort()
+        return torch.cat(vectors)[order].double().numpy()
 
     @property
     def true(self) -> sparse.csr_array:
