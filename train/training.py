@@ -33,8 +33,8 @@ from train.loop import (
     cpu_weights,
     fit,
     is_finished,
-    predict,
     restore,
+    scores_of,
     seed_everything,
     training_state,
 )
@@ -51,10 +51,13 @@ from train.run import (
     write_split,
 )
 from train.scoring import Judgement, judge
+from train.top_scores import MOST_LABELS
 
 PROBE_VALUES = 1 << 20
 """Numbers that the example rows in a checkpoint may hold together."""
 PROBE_ROWS = 64
+SAVING_SHARE = 0.1
+"""Of the time, at most, that goes into saving the state of a run that is not interrupted."""
 
 
 class Display(Protocol):
@@ -197,15 +200,27 @@ def _write_settings(prepared: Prepared) -> None:
 
 
 class _Saving:
-    """Saves the state at each epoch and passes all events on to the display."""
+    """Saves the state after epochs and passes all events on to the display.
+
+    After every epoch, unless writing gigabytes would take longer than training.
+    """
 
     def __init__(self, prepared: Prepared, method: Method, display: Display) -> None:
         self.prepared, self.method, self.display = prepared, method, display
         self.on_step = display.on_step
+        self.next_save = 0.0
 
     def on_epoch(self, position: Position) -> None:
-        _save_state(self.prepared, self.method, position)
+        started = time.monotonic()
+        if started >= self.next_save or self._is_last(position):
+            _save_state(self.prepared, self.method, position)
+            ended = time.monotonic()
+            self.next_save = ended + (ended - started) * (1 / SAVING_SHARE - 1)
         self.display.on_epoch(position)
+
+    def _is_last(self, position: Position) -> bool:
+        config = self.prepared.config
+        return isinstance(config, TrainingConfig) and is_finished(self.method, position, config)
 
 
 def _save_state(prepared: Prepared, method: Method, position: Position) -> None:
@@ -301,13 +316,10 @@ def _finish(
 ) -> Judgement:
     """Judge a trained predictor, and write `model.pt` and `metrics.json`."""
     problem = prepared.problem
-    judgement = judge(
-        problem,
-        validation=predict(predictor, problem.validation.x, problem.device),
-        test=predict(predictor, problem.test.x, problem.device),
-        constants=propensity_constants(prepared.data.name),
-    )
-    checkpoint = _checkpoint(prepared, position, cpu_weights(predictor), teacher, judgement)
+    validation, test = scores_of(predictor, (problem.validation, problem.test), problem.device)
+    judgement = judge(problem, validation, test, propensity_constants(prepared.data.name))
+    weights = {name: value.detach().cpu() for name, value in predictor.state_dict().items()}
+    checkpoint = _checkpoint(prepared, position, weights, teacher, judgement)
     save_checkpoint(checkpoint, prepared.run.model)
     write_metrics(prepared.run, {**_metrics(prepared, position, judgement), "finished": finished})
     return judgement
@@ -333,7 +345,10 @@ def _checkpoint(
         scaling=None if scaling is None else scaling.tensors(),
         weights=weights,
         teacher=teacher,
-        thresholds={"tuned": judgement.threshold, "per_label": judgement.label_thresholds},
+        thresholds={
+            "tuned": judgement.threshold,
+            "per_label": judgement.label_thresholds.tolist(),
+        },
         scores={"test": judgement.fixed, "validation": judgement.validation},
         split=_split_values(prepared),
         seed=prepared.options.seed,
@@ -354,7 +369,10 @@ def _probe_rows(prepared: Prepared) -> Tensor:
 
 def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> dict[str, Any]:
     columns = asdict(judgement)
-    thresholds = {"tuned": columns.pop("threshold"), "per_label": columns.pop("label_thresholds")}
+    thresholds = {"tuned": columns.pop("threshold")}
+    per_label = columns.pop("label_thresholds").tolist()
+    if len(per_label) <= MOST_LABELS:  # others are in model.pt
+        thresholds["per_label"] = per_label
     return {
         "method": prepared.method_name,
         "kind": prepared.config.variant,

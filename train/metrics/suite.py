@@ -53,25 +53,26 @@ def evaluate(
     matrix, true = as_unit_scores(scores), as_label_sets(targets, "targets")
     check_same_shape(matrix.shape, true, "scores")
     check_any_positive(true, "evaluate")
-    ks = _usable(ks, true.shape[1])
+    ks = usable(ks, true.shape[1])
     sets = confusion(predict(matrix, thresholds), true)
     by_row, by_label = (
         rank_positives(matrix, true, keep=max(ks, default=0)),
         rank_rows(matrix, true),
     )
     top = TopHits(ranked=by_row.top, hits=by_row.top_hits, targets=true)
-    values = _set_metrics(sets) | _ranking_metrics(by_row, by_label)
+    values = set_metrics(sets) | _ranking_metrics(by_row, by_label)
     values["coverage_error"] = coverage_error_of(matrix, true)
     values["calibration_error"] = calibration_error_of(matrix, true)
-    values |= _metrics_at_k(top, ks, propensity)
+    values |= metrics_at_k(top, ks, propensity)
     if train_counts is not None:
         check_label_vector(np.asarray(train_counts), true.shape[1], "train_counts")
         values |= _count_slices(sets, by_label, train_counts)
-        values |= _quantile_slices(top, ks, train_counts)
+        values |= quantile_slices(top, ks, train_counts)
     return values
 
 
-def _set_metrics(sets: Confusion) -> dict[str, float]:
+def set_metrics(sets: Confusion) -> dict[str, float]:
+    """Every metric of predicted label sets."""
     labels, total = sets.by_label, sets.by_label.total()
     return {
         "example_f1": sets.example_f1("zero"),
@@ -96,7 +97,8 @@ def _ranking_metrics(by_row: RankedPositives, by_label: RankedPositives) -> dict
     }
 
 
-def _metrics_at_k(top: TopHits, ks: Sequence[int], propensity: Floats | None) -> dict[str, float]:
+def metrics_at_k(top: TopHits, ks: Sequence[int], propensity: Floats | None) -> dict[str, float]:
+    """Every metric of the k best labels, for each k."""
     values = {f"precision@{k}": top.precision(k) for k in ks}
     values |= {f"recall@{k}": top.recall(k) for k in ks}
     values |= {f"ndcg@{k}": top.ndcg(k) for k in ks}
@@ -120,9 +122,10 @@ def _count_slices(
     return values
 
 
-def _quantile_slices(
+def quantile_slices(
     top: TopHits, ks: Sequence[int], train_counts: NDArray[np.integer]
 ) -> dict[str, float]:
+    """Recall of the pairs of each slice of labels, for each k."""
     return {
         f"pair_recall@{k}_quantile_{name}": top.pair_recall(k, labels)
         for name, labels in slices_by_quantile(train_counts).items()
@@ -131,7 +134,8 @@ def _quantile_slices(
     }
 
 
-def _usable(ks: Sequence[int], n_labels: int) -> list[int]:
+def usable(ks: Sequence[int], n_labels: int) -> list[int]:
+    """Those of the cut-offs that there are labels for."""
     if any(k < 1 for k in ks):
         raise DataError(f"ks must be at least 1, got {list(ks)}")
     return [k for k in ks if k <= n_labels]
