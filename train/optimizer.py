@@ -167,7 +167,7 @@ class TableOptimizer:
             if rows.numbers is None:
                 whole.copy_(part)
             else:
-                whole.index_copy_(0, rows.numbers, part)
+                whole[rows.numbers] = part
 
     def end_epoch(self, validation_score: float) -> None:
         """Let the rate follow the validation score."""

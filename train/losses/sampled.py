@@ -109,20 +109,12 @@ def log_weights(
     return weights.masked_fill(is_own, LOG_ZERO)
 
 
-def competition(false: Tensor, log_weights: Tensor) -> Tensor:
-    """Log sum of w e^f over the negatives: what the score of the true label has to beat.
-
-    false: scores of the negatives, (pairs, m); log_weights: the same shape. Returns (pairs,).
-    """
-    return (false + log_weights).logsumexp(1)
-
-
-def sampled_softmax(true: Tensor, rivals: Tensor) -> Tensor:
+def sampled_softmax(true: Tensor, false: Tensor, log_weights: Tensor) -> Tensor:
     """log(1 + sum of w e^(f_y' - f_y)) of each pair, (pairs,).
 
-    true: f_y, (pairs,); rivals: the `competition` of its negatives, (pairs,).
+    true: f_y, (pairs,); false: f_y' of its negatives, log_weights: (pairs, m).
     """
-    return functional.softplus(rivals - true)
+    return functional.softplus((false + log_weights).logsumexp(1) - true)
 
 
 def sampled_contrastive(true: Tensor, false: Tensor, log_weights: Tensor) -> Tensor:

@@ -36,7 +36,6 @@ from train.losses.sampled import (
     Sampler,
     Weighting,
     batch_negatives,
-    competition,
     label_prior,
     log_weights,
     model_negatives,
@@ -154,9 +153,8 @@ class Sampled(Method):
         if self.config.loss == "contrastive":
             losses = sampled_contrastive(true, false, weights)
         else:
-            rivals = competition(false, weights)
-            losses = sampled_softmax(true, rivals)
-            self._move_offset(rivals)
+            losses = sampled_softmax(true, false, weights)
+            self._move_offset(true)
         loss = losses.mean()
         self.optimizer.step(loss, rows)
         return {"objective": loss.detach()}
@@ -172,11 +170,10 @@ class Sampled(Method):
         return model_negatives(scores.index_select(0, y.rows), y.labels, count)
 
     @torch.no_grad()
-    def _move_offset(self, rivals: Tensor) -> None:
-        """Follow what true labels have to beat: their scores are then 0.5 where they just do."""
-        # A pair whose negatives all weigh 0 has nothing to beat.
+    def _move_offset(self, true: Tensor) -> None:
+        """Follow the mean of true labels: a score of 0.5 is as sure as of an average one."""
         share = 1 / min(self.optimizer.steps + 1, OFFSET_STEPS)
-        self.predictor.offset.add_(rivals.clamp(-10, 10).mean(), alpha=share)
+        self.predictor.offset.add_(true.mean(), alpha=share)
 
     def end_epoch(self, validation_score: float) -> None:
         """Halve the rate on a plateau."""
