@@ -46,6 +46,10 @@ VARIANTS: dict[str, dict[str, dict[str, object]]] = {
         "z": {"decoder_input": "z", "latent": 16, "kl_weight": 0.01, "hidden": (32,)},
     },
     "lamp": {mask: {"mask": mask} for mask in ("prior", "identity")},
+    "seal": {
+        "sampled": {"negatives": 4},
+        "sampled-ranking": {"negatives": 4, "loss": "ranking"},
+    },
     "mpvae": {"": {"nll_weight": 2.0, "ranking_weight": 2.0}},
 }
 STEPPED = [name for name in methods.available() if hasattr(methods.load(name), "build")]

@@ -98,15 +98,14 @@ def best_cuts(top: TopLabels, targets: sparse.csr_array) -> tuple[Ints, Scores]:
     last score that is predicted and the next lower one of the label's list, 0 below the lowest. Of
     equally good cuts the highest is taken; tied scores are never separated.
     """
-    n_rows, width = top.ranked.shape
     labels, scores = top.ranked.ravel(), top.scores.ravel()
-    hits = look_up(top.ranked, targets, width).hits.ravel()
+    hits = look_up(top.ranked, targets, top.ranked.shape[1]).hits.ravel()
     order = np.lexsort((-scores, labels))
     labels, scores, hits = labels[order], scores[order], hits[order]
     found, starts, sizes = np.unique(labels, return_index=True, return_counts=True)
-    before = np.cumsum(hits) - hits
+    so_far: Ints = np.cumsum(hits)
     rank = np.arange(1, len(labels) + 1) - np.repeat(starts, sizes)
-    gained = np.cumsum(hits) - np.repeat(before[starts], sizes)
+    gained = so_far - np.repeat(so_far[starts] - hits[starts], sizes)
     positives = np.bincount(targets.indices, minlength=top.n_labels)
     f1 = 2 * gained / (rank + positives[labels])
     ends_label = np.append(labels[1:] != labels[:-1], True)
