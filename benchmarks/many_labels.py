@@ -61,6 +61,7 @@ class Dense:
         self.adam = torch.optim.Adam(self.network.parameters(), lr=config.lr)
 
     def step(self, x: SparseBatch, y: LabelLists) -> None:
+        """Train on one batch."""
         negatives = uniform_negatives(y.labels, y.shape[1], self.config.negatives)
         weights = log_weights("constant", negatives, y.labels, torch.empty(0))
         hidden = self.network.features(x)
@@ -127,6 +128,7 @@ class Process:
         self.answers: list[dict[str, float]] = []
 
     def ask(self) -> None:
+        """Let it take some steps."""
         assert self.process.stdin is not None  # noqa: S101 - it is a pipe
         assert self.process.stdout is not None  # noqa: S101 - it is a pipe
         self.process.stdin.write(f"{self.steps}\n")
@@ -134,9 +136,11 @@ class Process:
         self.answers.append(json.loads(self.process.stdout.readline()))
 
     def seconds(self) -> float:
+        """Of a step."""
         return statistics.median(answer["seconds"] for answer in self.answers)
 
     def end(self) -> None:
+        """Let it go."""
         self.process.communicate()
 
 

@@ -20,11 +20,11 @@ from train.published import Numbers
 from train.scoring import KS
 
 SLICED = {
-    f"pair_recall@{k}_quantile_{part}": f"recall@{k} {part}"
+    f"pair_recall@{k}_quantile_{part}": f"R@{k} {part}"
     for k in KS
     for part in ("head", "torso", "tail")
 }
-RANKING = SHOWN_RANKING_METRICS | {f"recall@{k}": f"recall@{k}" for k in KS} | SLICED
+RANKING = SHOWN_RANKING_METRICS | {f"recall@{k}": f"R@{k}" for k in KS} | SLICED
 TITLES = SHOWN_SET_METRICS | RANKING
 GROUPS = {
     "fixed": "at 0.5",

@@ -199,9 +199,7 @@ def scores_of(
 ) -> tuple[Judged, ...]:
     """Scores of all rows: of every label, or of the best where any matrix would be too large."""
     if any(keeps_best_only(*part.targets.shape) for part in parts):
-        return tuple(
-            top_labels(predictor, part.x, part.targets.shape[1], device) for part in parts
-        )
+        return tuple(top_labels(predictor, part.x, part.targets.shape[1], device) for part in parts)
     return tuple(predict(predictor, part.x, device) for part in parts)
 
 

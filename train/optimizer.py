@@ -158,9 +158,7 @@ class TableOptimizer:
         second.mul_(second_decay).addcmul_(gradient, gradient, value=1 - second_decay)
         scale = (1 - second_decay**self.steps) ** 0.5
         size = self.adam.param_groups[0]["lr"] * scale / (1 - first_decay**self.steps)
-        values = rows.values.detach().addcdiv_(
-            first, second.sqrt().add_(self.EPSILON), value=-size
-        )
+        values = rows.values.detach().addcdiv_(first, second.sqrt().add_(self.EPSILON), value=-size)
         for whole, part in zip(
             (self.tables[name], *self.moments[name]), (values, first, second), strict=True
         ):

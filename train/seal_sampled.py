@@ -32,7 +32,7 @@ LOSSES = ("nce", "ranking")
 FIRST_LAYER = "features.input.weight"
 # Of a column that stands for no label: it is never drawn, and adds nothing to an energy.
 ABSENT_LOGIT = -100.0
-ROWS_LOOKED_AT = 128
+ROWS_LOOKED_AT, LEAST_DEVIATION = 128, 1e-6
 
 
 def check_negatives(negatives: int, loss: str) -> None:
@@ -152,7 +152,7 @@ class SealSampled(Method):
     ) -> None:
         self.config = config
         self.predictor, self.loss_net = task_net.to(problem.device), loss_net.to(problem.device)
-        _make_labels_rare(self.predictor, problem)
+        _begin_at_rows(self.predictor, self.loss_net, problem)
         self.optimizer = TableOptimizer(
             self.predictor, (FIRST_LAYER, "labels"), lr=config.lr, clip_norm=CLIP_NORM
         )
@@ -211,17 +211,25 @@ class SealSampled(Method):
 
 
 @torch.no_grad()
-def _make_labels_rare(network: TaskNet, problem: Problem) -> None:
-    """Shift all label vectors alike, so that an average row begins with as many labels as it has.
+def _begin_at_rows(task_net: TaskNet, loss_net: EnergyNet, problem: Problem) -> None:
+    """Scale the first weights by what training rows look like, not by how wide they could be.
 
-    Most labels are seen rarely: one that still had its first logit, 0, would outrank all others.
+    A first layer that is meant for a million features hardly answers to the twenty that a row has,
+    and label vectors drawn for a million labels hardly differ. Then all of them are shifted alike,
+    so that an average row begins with as many labels as it has: most labels are seen rarely, and
+    one that still had its first logit, 0, would outrank all others.
     """
     count = min(len(problem.train), ROWS_LOOKED_AT)
     x = problem.train.x.batch(torch.arange(count, device=problem.device))
-    mean = network.features(x).mean(0)  # (width,)
+    for network in (task_net, loss_net):
+        layer = network.features.input
+        layer.weight.div_(layer(x).std().clamp_min(LEAST_DEVIATION))
+        width = network.labels.shape[1]
+        nn.init.uniform_(network.labels, -(width**-0.5), width**-0.5)
+    mean = task_net.features(x).mean(0)  # (width,)
     share = problem.train.targets.nnz / len(problem.train) / problem.shape.n_labels
     logit = math.log(share / (1 - share)) if share < 0.5 else 0.0
-    network.labels.add_(mean * (logit / mean.square().sum()))
+    task_net.labels.add_(mean * (logit / mean.square().sum()))
 
 
 def _values(rows: dict[str, Borrowed]) -> dict[str, Tensor]:

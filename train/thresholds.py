@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.errors import ConfigError, did_you_mean
+from train.metrics.at_k import ndcg_at_k
 from train.metrics.inputs import (
     Ints,
     LabelSets,
@@ -22,7 +23,6 @@ from train.metrics.inputs import (
     as_unit_scores,
     check_same_shape,
 )
-from train.metrics.at_k import ndcg_at_k
 from train.metrics.order import RankedPositives, top_k
 from train.metrics.ranking import rank_rows
 from train.metrics.sets import Confusion, confusion, predict

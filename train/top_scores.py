@@ -23,7 +23,7 @@ def keeps_best_only(n_rows: int, n_labels: int) -> bool:
 
 
 @torch.no_grad()
-def top_labels(  # noqa: PLR0913 - two of them rarely
+def top_labels(
     predictor: nn.Module,
     rows: Rows,
     n_labels: int,
@@ -53,9 +53,7 @@ def top_labels(  # noqa: PLR0913 - two of them rarely
     return TopLabels(ranked=ranked, scores=scores, n_labels=n_labels)
 
 
-def _best(
-    predictor: nn.Module, table: Tensor | None, x: Inputs, k: int
-) -> tuple[Tensor, Tensor]:
+def _best(predictor: nn.Module, table: Tensor | None, x: Inputs, k: int) -> tuple[Tensor, Tensor]:
     """The k highest logits of each row, falling, and their labels: (rows, k) each."""
     if table is None:
         best: tuple[Tensor, Tensor] = predictor(x).topk(k)

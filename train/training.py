@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import platform
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +26,7 @@ from train.data import (
     propensity_constants,
 )
 from train.errors import ConfigError
+from train.interruption import interruptions
 from train.loop import (
     Position,
     cpu_weights,
@@ -260,37 +259,6 @@ def _resumed(prepared: Prepared, method: Method) -> Position:
                 "resume it with the same options, or start another with --out"
             )
     return restore(state, method)
-
-
-@dataclass
-class _Flag:
-    """Whether somebody asked to stop."""
-
-    raised: bool = False
-
-    def is_set(self) -> bool:
-        return self.raised
-
-
-@contextmanager
-def interruptions() -> Iterator[_Flag]:
-    """Turn the first SIGINT or SIGTERM into a flag, so that the current step can finish."""
-    stop = _Flag()
-    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
-        stop.raised = True
-        # A second one means it: give it back its usual effect.
-        signal.signal(number, before[number])
-
-    for number in before:
-        signal.signal(number, ask_to_stop)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _take_best_weights(method: Method, position: Position) -> dict[str, Tensor]:

@@ -315,7 +315,7 @@ def test_the_figure_of_two_scores_has_a_point_a_method(record, monkeypatch):
     records.append(record("br", 0, scores={head: 0.3}))  # without the other score
     save_trade_off_plot(Path("both.svg"), records, [head, tail])
     (axes,) = drawn[0].axes
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("recall@10 head", "recall@10 tail")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("R@10 head", "R@10 tail")
     points = {bars.get_label(): bars for bars in axes.containers}
     assert set(points) == {"ce", "sampled:uniform-tail"}
     line = points["ce"].lines[0]

@@ -8,9 +8,9 @@ from scipy import sparse
 from train import top_scores
 from train.batches import to_rows
 from train.errors import DataError
+from train.methods import sampled
 from train.metrics import TopLabels, evaluate, evaluate_top, propensities
 from train.metrics.sets import confusion
-from train.methods import sampled
 from train.problem import Shape
 from train.thresholds import (
     TUNABLE,

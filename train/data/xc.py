@@ -125,7 +125,7 @@ def _read_with_header(path: Path) -> tuple[tuple[int, int, int], Block]:
     n_rows, n_features, n_labels = (int(number) for number in match.groups())
     if n_rows == 0:
         raise DataError(f"{path}, line 1: the file promises 0 rows: it has nothing to learn from")
-    # From the newline before the first row on: a file of gigabytes is copied once, not line by line.
+    # From the newline before the first row on: a file of gigabytes is copied once, not by lines.
     text = text[len(first) :]
     text = text if text.endswith(b"\n") else text + b"\n"
     n_lines = text.count(b"\n") - 1

@@ -70,9 +70,7 @@ def batch_negatives(
     """Draw from the labels of the batch's own pairs, (pairs,): in expectation from the prior."""
     drawn = torch.randint(len(labels), (count,), generator=generator, device=labels.device)
     log_q_true = log_prior.index_select(0, labels)
-    return Negatives(
-        labels.index_select(0, drawn), log_q_true.index_select(0, drawn), log_q_true
-    )
+    return Negatives(labels.index_select(0, drawn), log_q_true.index_select(0, drawn), log_q_true)
 
 
 def model_negatives(

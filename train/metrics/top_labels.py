@@ -64,7 +64,7 @@ class TopLabels:
         return cells
 
 
-def evaluate_top(  # noqa: PLR0913 - as `evaluate`
+def evaluate_top(
     top: TopLabels,
     targets: LabelSets,
     *,

@@ -22,7 +22,7 @@ class RetrievalNet(nn.Module):
 
     offset: Tensor
 
-    def __init__(  # noqa: PLR0913 - its sizes
+    def __init__(
         self,
         n_features: int,
         n_labels: int,

@@ -25,6 +25,7 @@ from train.metrics import example_f1, predict
 from train.problem import Problem, make_problem
 from train.run import RunFolder
 from train.thresholds import FIXED_THRESHOLD
+from train.top_scores import keeps_best_only
 
 TIMING_SECONDS = 0.2
 TOLERANCE = 0.005
@@ -145,6 +146,11 @@ def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> Finishe
     split = _split(run, loaded[key], checkpoint)
     # The predictor of a checkpoint takes rows as they are and scales them itself.
     problem = make_problem(loaded[key], split, torch.device("cpu"), "none")
+    if any(keeps_best_only(*part.targets.shape) for part in (problem.validation, problem.test)):
+        raise ConfigError(
+            f"the report scores every label of every row, and {folder} has too many: "
+            "its metrics.json has the scores of the best ones"
+        )
     predictor = checkpoint.predictor()
     validation = score(predictor, problem.validation.x, problem.device)
     test, seconds = _timed_scores(predictor, problem)

@@ -22,9 +22,7 @@ def test_sizes_are_those_asked_for_and_rows_have_length_one():
 
 
 def test_the_same_options_give_the_same_rows_and_another_seed_others():
-    one, same, other = (
-        read_synthetic(f"labels=50,rows=200,seed={seed}") for seed in (1, 1, 2)
-    )
+    one, same, other = (read_synthetic(f"labels=50,rows=200,seed={seed}") for seed in (1, 1, 2))
     assert (one.inputs != same.inputs).nnz == 0
     assert (one.targets != same.targets).nnz == 0
     assert (one.targets != other.targets).nnz > 0
@@ -52,7 +50,10 @@ def test_features_of_a_label_tell_it():
     ("options", "message"),
     [
         ("label=5", "no option 'label'; did you mean 'labels'"),
-        ("labels=many", "labels of synthetic must be a whole number from 2 to 100000000, got 'many'"),
+        (
+            "labels=many",
+            "labels of synthetic must be a whole number from 2 to 100000000, got 'many'",
+        ),
         ("labels", "got ''"),
         ("rows=3", "rows of synthetic must be a whole number from 10"),
         ("labels=-4", "got '-4'"),
