@@ -32,7 +32,7 @@ LOSSES = ("nce", "ranking")
 FIRST_LAYER = "features.input.weight"
 # Of a column that stands for no label: it is never drawn, and adds nothing to an energy.
 ABSENT_LOGIT = -100.0
-ROWS_LOOKED_AT, LEAST_DEVIATION = 128, 1e-6
+ROWS_LOOKED_AT = 128
 
 
 def check_negatives(negatives: int, loss: str) -> None:
@@ -214,16 +214,14 @@ class SealSampled(Method):
 def _begin_at_rows(task_net: TaskNet, loss_net: EnergyNet, problem: Problem) -> None:
     """Scale the first weights by what training rows look like, not by how wide they could be.
 
-    A first layer that is meant for a million features hardly answers to the twenty that a row has,
-    and label vectors drawn for a million labels hardly differ. Then all of them are shifted alike,
-    so that an average row begins with as many labels as it has: most labels are seen rarely, and
-    one that still had its first logit, 0, would outrank all others.
+    Label vectors drawn for a million labels hardly differ, either. Then all of them are shifted
+    alike, so that an average row begins with as many labels as it has: most labels are seen rarely,
+    and one that still had its first logit, 0, would outrank all others.
     """
     count = min(len(problem.train), ROWS_LOOKED_AT)
     x = problem.train.x.batch(torch.arange(count, device=problem.device))
     for network in (task_net, loss_net):
-        layer = network.features.input
-        layer.weight.div_(layer(x).std().clamp_min(LEAST_DEVIATION))
+        network.features.input.scale_to(x)
         width = network.labels.shape[1]
         nn.init.uniform_(network.labels, -(width**-0.5), width**-0.5)
     mean = task_net.features(x).mean(0)  # (width,)

@@ -51,6 +51,8 @@ from train.problem import Problem, Shape
 
 MOST_SCORED_LABELS = 50_000
 """Up to so many, the model itself may choose negatives: it scores all labels for every pair."""
+ROWS_LOOKED_AT = 128
+"""To scale the first layer by."""
 OFFSET_STEPS = 100
 """Steps over which the offset of the logits is averaged."""
 ACTIVATIONS: dict[str, Activation] = {"linear": lambda x: x, "softplus": functional.softplus}
@@ -132,6 +134,8 @@ class Sampled(Method):
     def __init__(self, config: Config, problem: Problem) -> None:
         self.config = config
         self.predictor = predictor(config, problem.shape).to(problem.device)
+        first = torch.arange(min(len(problem.train), ROWS_LOOKED_AT), device=problem.device)
+        self.predictor.features.input.scale_to(problem.train.x.batch(first))
         self.optimizer = TableOptimizer(
             self.predictor, ("features.input.weight", "labels"), lr=config.lr
         )

@@ -14,6 +14,7 @@ from train.batches import Inputs
 
 Activation: TypeAlias = Callable[[Tensor], Tensor]
 INITIALISED_UNITS = 16
+LEAST_DEVIATION = 1e-6
 
 
 def dropout(x: Tensor, share: float) -> Tensor:
@@ -38,6 +39,14 @@ class InputLayer(nn.Module):
     def forward(self, x: Inputs) -> Tensor:
         """Map rows (batch, features) to (batch, width)."""
         return x @ self.weight + self.bias
+
+    @torch.no_grad()
+    def scale_to(self, x: Inputs) -> None:
+        """Scale the first weights until what these rows are mapped to has the deviation 1.
+
+        Weights drawn for a million features hardly answer to the twenty that a sparse row has.
+        """
+        self.weight.div_(self(x).std().clamp_min(LEAST_DEVIATION))
 
 
 class FeatureNet(nn.Module):
