@@ -25,8 +25,8 @@ LEAST_WIDTH = 1000
 # waits for sizes.
 GREATEST_ON_ACCELERATOR = 2**26
 
-SCORING_ROWS, SCORING_TOKENS = 1024, 2**14
-"""Of a batch that is only scored; attention needs memory for each token."""
+SCORING_ROWS, SCORING_VALUES, SCORING_TOKENS = 1024, 2**28, 2**14
+"""Of a batch that is only scored, at most: rows, numbers in them, and, of texts, tokens."""
 POOLED_BATCHES = 50
 """So many batches of texts are drawn at once and then cut by length, so that few are padded."""
 
@@ -52,6 +52,14 @@ class Rows(Protocol):
         ...
 
 
+class LabelRows(Rows, Protocol):
+    """The label sets of rows, fetched by number."""
+
+    def lists(self, index: Tensor) -> LabelLists:
+        """Return where the given rows are not zero."""
+        ...
+
+
 @dataclass(frozen=True)
 class DenseRows:
     """A dense matrix that lies on the device as a whole."""
@@ -73,6 +81,10 @@ class DenseRows:
     def batch(self, index: Tensor) -> Inputs:
         """Return the given rows, (len(index), width)."""
         return self.take(index)
+
+    def lists(self, index: Tensor) -> LabelLists:
+        """Return where the given rows are not zero."""
+        return LabelLists.of_dense(self.take(index))
 
 
 @dataclass(frozen=True)
@@ -99,19 +111,20 @@ class SparseRows:
         small = len(index) * self.width <= GREATEST_ON_ACCELERATOR
         if self.width < LEAST_WIDTH or (small and not index.is_cpu):
             return self.take(index)
-        counts, rows, columns, values = self._stored(index)
+        counts, _, columns, values = self._stored(index)
         if len(values) > GREATEST_DENSITY * len(index) * self.width:
             return self.take(index)
-        by_column = segments.ascending(columns, self.width)
         return SparseBatch(
             shape=(len(index), self.width),
             columns=columns,
             values=values,
             row_starts=torch.nn.functional.pad(counts.cumsum(0), (1, 0)),
-            rows=rows.index_select(0, by_column),
-            column_values=values.index_select(0, by_column),
-            column_starts=segments.starts(columns, self.width),
         )
+
+    def lists(self, index: Tensor) -> LabelLists:
+        """Return where the given rows are not zero; no dense matrix is made."""
+        _, rows, columns, _ = self._stored(index)
+        return LabelLists(shape=(len(index), self.width), rows=rows, labels=columns)
 
     def _stored(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """How many values each of the rows stores; the row, column and value of each of them."""
@@ -126,18 +139,37 @@ class SparseRows:
 
 @dataclass(frozen=True)
 class SparseBatch:
-    """Rows of which only what is not zero is stored, in the order of rows and of columns."""
+    """Rows of which only what is not zero is stored, row by row."""
 
     shape: tuple[int, int]
-    columns: Tensor  # (stored,), by row
-    values: Tensor  # (stored,), by row
+    columns: Tensor  # (stored,)
+    values: Tensor  # (stored,)
     row_starts: Tensor  # (rows + 1,): where each begins in `columns` and `values`
-    rows: Tensor  # (stored,), by column
-    column_values: Tensor  # (stored,), by column
-    column_starts: Tensor  # (width + 1,): where each begins in `rows` and `column_values`
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    @cached_property
+    def by_column(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The same in the order of columns: row and value of each, and where columns begin."""
+        order = segments.ascending(self.columns, self.shape[1])
+        return (
+            self._rows().index_select(0, order),
+            self.values.index_select(0, order),
+            segments.starts(self.columns, self.shape[1]),
+        )
+
+    def narrowed(self) -> tuple[Tensor, SparseBatch]:
+        """Leave out columns of zeros: the numbers of the others, and the rows made of them.
+
+        A product with a table of a million rows then reads, and differentiates, only what it uses.
+        """
+        columns, places = segments.distinct(self.columns)
+        shape = (self.shape[0], len(columns))
+        return columns, SparseBatch(shape, places, self.values, self.row_starts)
+
+    def _rows(self) -> Tensor:
+        return torch.repeat_interleave(self.row_starts.diff(), output_size=len(self.columns))
 
     def __matmul__(self, weight: Tensor) -> Tensor:
         """X W for W = `weight`, (width, d): (rows, d). Its gradient costs what is stored, too."""
@@ -146,9 +178,8 @@ class SparseBatch:
 
     def to_dense(self) -> Tensor:
         """Return the rows as a dense matrix; a dense tensor has the same method."""
-        counts = self.row_starts.diff()
         dense = self.values.new_zeros(self.shape)
-        dense[torch.repeat_interleave(counts), self.columns] = self.values
+        dense[self._rows(), self.columns] = self.values
         return dense
 
 
@@ -234,12 +265,34 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None]:
-        x, gradient = ctx.x, gradient.contiguous()
-        values = x.column_values.to(gradient.dtype)
-        return segments.sums(gradient, x.rows, x.column_starts, values), None
+        gradient = gradient.contiguous()
+        rows, values, column_starts = ctx.x.by_column
+        return segments.sums(gradient, rows, column_starts, values.to(gradient.dtype)), None
 
 
-def to_rows(matrix: np.ndarray | sparse.csr_array, device: torch.device) -> Rows:
+@dataclass(frozen=True)
+class LabelLists:
+    """The labels of a batch's rows as (row, label) pairs: a row with t labels has t of them.
+
+    What a method gets in place of a (batch, labels) matrix, which a million labels forbid.
+    """
+
+    shape: tuple[int, int]
+    """Of the matrix."""
+    rows: Tensor  # (pairs,), ascending: 0 is the first row of the batch
+    labels: Tensor  # (pairs,)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @classmethod
+    def of_dense(cls, y: Tensor) -> LabelLists:
+        """Take the cells of a (batch, labels) matrix that are not zero."""
+        rows, labels = y.nonzero(as_tuple=True)
+        return cls((y.shape[0], y.shape[1]), rows, labels)
+
+
+def to_rows(matrix: np.ndarray | sparse.csr_array, device: torch.device) -> LabelRows:
     """Put a matrix on the device in the form it has."""
     if isinstance(matrix, np.ndarray):
         return DenseRows(torch.from_numpy(np.ascontiguousarray(matrix, np.float32)).to(device))
@@ -277,7 +330,7 @@ def in_order(n_rows: int, batch_size: int) -> Iterator[Tensor]:
 def scoring_order(rows: Rows) -> tuple[Tensor, ...]:
     """The row numbers of batches that are only scored: large ones, texts with those of a length."""
     if not isinstance(rows, TokenRows):
-        return tuple(in_order(len(rows), SCORING_ROWS))
+        return tuple(in_order(len(rows), max(1, min(SCORING_ROWS, SCORING_VALUES // rows.width))))
     order = rows.lengths.argsort(stable=True, descending=True)
     batches = []
     while len(order):

@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from train import methods
@@ -187,8 +188,10 @@ class InputScaling(nn.Module):
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Write `model.pt` atomically."""
-    save(vars(checkpoint), path)
+    """Write `model.pt` atomically; thresholds of a million labels are numbers of four bytes."""
+    per_label = torch.tensor(checkpoint.thresholds["per_label"], dtype=torch.float32)
+    thresholds = {**checkpoint.thresholds, "per_label": per_label}
+    save({**vars(checkpoint), "thresholds": thresholds}, path)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -203,4 +206,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path} is not a model.pt of this program: it lacks {', '.join(sorted(missing))}"
         )
+    per_label = values["thresholds"]["per_label"]
+    if isinstance(per_label, Tensor):  # early files hold a list
+        values["thresholds"] = {**values["thresholds"], "per_label": per_label.tolist()}
     return Checkpoint(**{name: values[name] for name in known if name in values})

@@ -19,6 +19,7 @@ from train.compare_display import (
     leaderboard,
     paper_table,
     save_low_data_plot,
+    save_trade_off_plot,
     score_name,
 )
 from train.comparison import Comparison, ComparisonOptions, Outcome, PlannedRun, plan, run_all
@@ -40,7 +41,8 @@ class CompareOptions(ComparisonOptions):
     metric: Annotated[str, tyro.conf.arg(metavar="METRICS")] = ",".join(DEFAULT_SCORES)
     """Columns; the first one orders the methods. A metric alone is meant at threshold 0.5."""
     plot: Path | None = None
-    """Draw the first metric by share of the training rows to this .png or .svg file."""
+    """Draw to this .png or .svg file: one of two metrics against the other, or with several
+    shares the first metric by share of the training rows."""
     baseline: str | None = None
     """The method that --plot divides by; the first one unless told."""
     progress: bool = True
@@ -52,7 +54,7 @@ def compare_command(console: Console, argv: Sequence[str]) -> int:
     options = _parse(console, argv)
     scores = [score_name(word) for word in options.metric.split(",")]
     if options.plot is not None:
-        check_plot(options.plot, len(options.shares()))
+        check_plot(options.plot, len(options.shares()), len(scores))
     comparison = plan(options)
     baseline = _baseline(options, comparison)
     if comparison.finished:
@@ -62,8 +64,15 @@ def compare_command(console: Console, argv: Sequence[str]) -> int:
         records, others = run_all(comparison, options.jobs, display)
     _print_tables(console, comparison, list(records.values()), scores)
     if options.plot is not None and records:
-        save_low_data_plot(options.plot, list(records.values()), scores[0], baseline)
+        _draw(options.plot, list(records.values()), scores, baseline)
     return _exit_code(console, comparison, records, others)
+
+
+def _draw(path: Path, records: list[Record], scores: list[str], baseline: str) -> None:
+    if len({record.fraction for record in records}) > 1:
+        save_low_data_plot(path, records, scores[0], baseline)
+    else:
+        save_trade_off_plot(path, records, scores)
 
 
 def _parse(console: Console, argv: Sequence[str]) -> CompareOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -15,9 +16,16 @@ from train.comparison import Comparison, Outcome, PlannedRun
 from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
 from train.errors import ConfigError, did_you_mean, needs_extra
 from train.evidence import Mean, Record, mean_score, read_metrics
+from train.metrics.suite import KS
 from train.published import Numbers
 
-TITLES = SHOWN_SET_METRICS | SHOWN_RANKING_METRICS
+SLICED = {
+    f"pair_recall@{k}_quantile_{part}": f"R@{k} {part}"
+    for k in KS
+    for part in ("head", "torso", "tail")
+}
+RANKING = SHOWN_RANKING_METRICS | {f"recall@{k}": f"R@{k}" for k in KS} | SLICED
+TITLES = SHOWN_SET_METRICS | RANKING
 GROUPS = {
     "fixed": "at 0.5",
     "tuned": "tuned",
@@ -25,6 +33,7 @@ GROUPS = {
     "oracle": "oracle",
     "validation": "validation",
 }
+MARKERS = "os^Dv<>pPX*hd"
 COMPLETE = ("fixed", "validation")
 """Groups that have the ranking metrics too."""
 DEFAULT_SCORES = (
@@ -53,7 +62,7 @@ def score_name(word: str) -> str:
 def score_title(score: str) -> str:
     """How a table calls a score."""
     group, _, metric = score.partition(".")
-    if group == "fixed" and metric in SHOWN_RANKING_METRICS:
+    if group == "fixed" and metric in RANKING:
         return TITLES[metric]  # no threshold is involved
     return f"{TITLES[metric]} {GROUPS[group]}"
 
@@ -176,14 +185,44 @@ def paper_table(records: Sequence[Record], numbers: Numbers) -> Table | None:
     return table if table.row_count else None
 
 
-def check_plot(path: Path, n_shares: int) -> None:
+def check_plot(path: Path, n_shares: int, n_scores: int) -> None:
     """Refuse, before any training, a figure that cannot be drawn after it."""
-    if n_shares < 2:
-        raise ConfigError("--plot draws scores by share of the rows: add --fraction 0.1,0.5,1")
+    if n_shares < 2 and n_scores != 2:
+        raise ConfigError(
+            "--plot draws a score by share of the rows, or two against each other: add "
+            "--fraction 0.1,0.5,1 or --metric with two metrics"
+        )
     if path.suffix not in (".png", ".svg") or not path.parent.is_dir():
         raise ConfigError(f"--plot {path}: name a .png or .svg file in a folder that exists")
     with needs_extra("report", "--plot"):
         import matplotlib  # noqa: F401, PLC0415 - of the extra, which may be missing
+
+
+def save_trade_off_plot(path: Path, records: Sequence[Record], scores: Sequence[str]) -> None:
+    """Draw the second score of each method against the first, means and deviations over seeds."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - of an extra, see check_plot
+
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    axes = figure.add_subplot(
+        xlabel=score_title(scores[0]), ylabel=score_title(scores[1]), title=records[0].dataset
+    )
+    for place, (method, members) in enumerate(by_method(records).items()):
+        means = [mean_score(members, score) for score in scores[:2]]
+        if None not in means:
+            (x, y) = [mean for mean in means if mean is not None]
+            axes.errorbar(
+                x.value,
+                y.value,
+                xerr=x.deviation or 0,
+                yerr=y.deviation or 0,
+                marker=MARKERS[place % len(MARKERS)],
+                capsize=3,
+                linestyle="none",
+                label=method,
+            )
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", fontsize="small")
+    _save(figure, path)
 
 
 def save_low_data_plot(path: Path, records: Sequence[Record], score: str, baseline: str) -> None:
@@ -213,6 +252,10 @@ def save_low_data_plot(path: Path, records: Sequence[Record], score: str, baseli
     axes.set_xticks([], minor=True)
     axes.grid(alpha=0.3)
     axes.legend()
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:  # noqa: ANN401 - matplotlib's, of an extra
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

@@ -26,11 +26,12 @@ from train import methods
 from train.config import MethodConfig, TrainingConfig, config_values, flag
 from train.errors import ConfigError, UserError, did_you_mean
 from train.evidence import Record, full_name, read_metrics, record_of
+from train.interruption import interruptions
 from train.loop import Position
 from train.options import RunOptions, SourceOptions
 from train.parsing import as_words, parse_run
 from train.run import RunFolder
-from train.training import interruptions, load_split, prepare, train
+from train.training import load_split, prepare, train
 
 POLL_SECONDS = 0.5
 RUN_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunOptions)}

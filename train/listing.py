@@ -49,7 +49,7 @@ def dataset_table(width: int) -> Table:
 
 
 def _availability(info: DatasetInfo) -> str:
-    if info.name == "demo":
+    if info.reader in ("demo", "synthetic"):
         return "embedded"
     if not info.files:
         return "not to be had"

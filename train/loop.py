@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,11 @@ from train.config import TrainingConfig
 from train.errors import UserError
 from train.method import Method
 from train.problem import Part, Problem
-from train.thresholds import monitored_score
+from train.thresholds import Judged, monitored_score
+from train.top_scores import keeps_best_only, top_labels
+
+MONITORED_ROWS = 1024
+"""Validation rows whose best labels are looked at after an epoch, at most."""
 
 
 class TrainingDivergedError(UserError):
@@ -143,7 +147,9 @@ def _run_epoch(
         rows = index.to(problem.device)
         # Texts lie on the host: asked by row numbers from the device, they would wait for it.
         inputs = x.batch(rows if lengths is None else index)
-        losses = method.step(inputs, problem.train.y.take(rows))
+        y = problem.train.y
+        targets = y.lists(rows) if method.takes_label_lists else y.take(rows)
+        losses = method.step(inputs, targets)
         for name, loss in losses.items():
             sums[name] = sums[name].to(loss.device) + loss if name in sums else loss
         position.step += 1
@@ -172,8 +178,8 @@ def _finish_epoch(
     method.end_epoch(score)
     if score > position.best_score:
         position.best_score, position.best_epoch = score, position.epoch
-        position.best_weights = cpu_weights(method.predictor)
-        position.best_teacher = cpu_weights(method.teacher)
+        position.best_weights = cpu_weights(method.predictor, position.best_weights)
+        position.best_teacher = cpu_weights(method.teacher, position.best_teacher)
     place = {"epoch": position.epoch, "stage": position.stage}
     measured = {f"validation_{config.monitor}": score}
     position.history.append({**place, **losses, **measured})
@@ -182,8 +188,26 @@ def _finish_epoch(
 def validation_score(
     predictor: nn.Module, part: Part, device: torch.device, monitor: str = "example_f1"
 ) -> float:
-    """What early stopping and the best epoch are judged by, higher is better."""
-    return monitored_score(predict(predictor, part.x, device), part.targets, monitor)
+    """What early stopping and the best epoch are judged by, higher is better.
+
+    `ndcg@5` needs neither all scores nor all rows, and looks at rows evenly spread over the part.
+    """
+    n_rows, n_labels = part.targets.shape
+    if monitor == "ndcg@5":
+        index = torch.arange(0, n_rows, -(-n_rows // MONITORED_ROWS))
+        top = top_labels(predictor, part.x, n_labels, device, k=5, index=index)
+        return monitored_score(top, part.targets[index.numpy()], monitor)
+    (scores,) = scores_of(predictor, (part,), device)
+    return monitored_score(scores, part.targets, monitor)
+
+
+def scores_of(
+    predictor: nn.Module, parts: Sequence[Part], device: torch.device
+) -> tuple[Judged, ...]:
+    """Scores of all rows: of every label, or of the best where any matrix would be too large."""
+    if any(keeps_best_only(*part.targets.shape) for part in parts):
+        return tuple(top_labels(predictor, part.x, part.targets.shape[1], device) for part in parts)
+    return tuple(predict(predictor, part.x, device) for part in parts)
 
 
 @torch.no_grad()
@@ -200,11 +224,21 @@ def predict(predictor: nn.Module, rows: Rows, device: torch.device) -> np.ndarra
     return in_turn.numpy()
 
 
-def cpu_weights(network: nn.Module | None) -> dict[str, Tensor]:
-    """A copy of the weights that later steps do not change; empty where there is no network."""
+def cpu_weights(
+    network: nn.Module | None, into: dict[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """A copy of the weights that later steps do not change; empty where there is no network.
+
+    into: an earlier copy whose memory is taken: one of several gigabytes is enough.
+    """
     if network is None:
         return {}
-    return {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
+    weights = network.state_dict()
+    if into and {name: value.shape for name, value in into.items()} == {
+        name: value.shape for name, value in weights.items()
+    }:
+        return {name: into[name].copy_(value.detach()) for name, value in weights.items()}
+    return {name: value.detach().cpu().clone() for name, value in weights.items()}
 
 
 def training_state(method: Method, position: Position) -> dict[str, Any]:
@@ -212,7 +246,7 @@ def training_state(method: Method, position: Position) -> dict[str, Any]:
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {
         "method": method.state_dict(),
-        "position": asdict(position),
+        "position": vars(position).copy(),
         "rng": {"torch": torch.get_rng_state(), "cuda": cuda},
     }
 

@@ -28,16 +28,20 @@ class Method(ABC):
     stages: int = 1
     """Stages are trained one after the other, each until its validation score stalls."""
 
+    takes_label_lists: bool = False
+    """Whether `step` gets the labels of the rows as `LabelLists`, in place of a dense matrix."""
+
     @property
     def teacher(self) -> nn.Module | None:
         """A network that teaches the predictor and is not part of it; `model.pt` keeps it too."""
         return None
 
     @abstractmethod
-    def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
+    def step(self, x: Inputs, y: Any) -> dict[str, Tensor]:  # noqa: ANN401 - see `takes_label_lists`
         """Update on one batch, x (batch, features), y (batch, labels); return named losses.
 
-        Sparse rows come as such where a product with them is faster so.
+        Sparse rows come as such where a product with them is faster so. `y` is a tensor, or
+        `LabelLists` where the method takes those.
         """
 
     def before_validation(self) -> None:  # noqa: B027 - most need nothing

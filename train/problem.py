@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from train.batches import GREATEST_DENSITY, Rows, TokenRows, to_rows
+from train.batches import GREATEST_DENSITY, LabelRows, Rows, TokenRows, to_rows
 from train.data import MultiLabelData, Split
 from train.data.dataset import Features
 from train.errors import ConfigError, DataError
@@ -80,7 +80,7 @@ class Part:
     """The rows of one part of a split."""
 
     x: Rows
-    y: Rows
+    y: LabelRows
     targets: sparse.csr_array
     """`y` once more, on the host, for the metrics."""
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train.metrics import evaluate, predict, propensities
+from train.metrics import TopLabels, evaluate, evaluate_top, propensities
 from train.metrics.sets import confusion
 from train.problem import Problem
 from train.thresholds import (
     FIXED_THRESHOLD,
     TUNABLE,
+    Judged,
     metrics_by_threshold,
     oracle_metrics,
     per_label_thresholds,
+    predicted,
     tuned_threshold,
 )
 
@@ -39,24 +41,26 @@ class Judgement:
     validation: dict[str, float]
     threshold: float
     """The one best for example-F1 on validation."""
-    label_thresholds: list[float]
+    label_thresholds: np.ndarray
+    """(labels,) float32."""
 
 
 def judge(
     problem: Problem,
-    validation: np.ndarray,
-    test: np.ndarray,
+    validation: Judged,
+    test: Judged,
     constants: tuple[float, float],
 ) -> Judgement:
     """Compute all columns from the scores of the validation and of the test rows.
 
+    From the best labels of each row come the metrics that they are enough for.
     constants: a and b of the propensity model behind PSP@k.
     """
     seen = problem.validation.targets
     true = problem.test.targets
     counts = np.asarray(problem.train.targets.sum(axis=0)).ravel()
     full_suite = functools.partial(
-        evaluate,
+        evaluate_top if isinstance(test, TopLabels) else evaluate,
         thresholds=FIXED_THRESHOLD,
         train_counts=counts,
         propensity=propensities(counts, len(problem.train), *constants),
@@ -70,7 +74,7 @@ def judge(
             for metric in TUNABLE
         },
         per_label={
-            metric: compute(confusion(predict(test, by_label), true))
+            metric: compute(confusion(predicted(test, by_label), true))
             for metric, compute in TUNABLE.items()
         },
         oracle={
@@ -79,5 +83,5 @@ def judge(
         },
         validation=full_suite(validation, seen),
         threshold=best["example_f1"],
-        label_thresholds=[float(value) for value in by_label],
+        label_thresholds=by_label,
     )

@@ -23,6 +23,21 @@ def starts(keys: Tensor, end: int) -> Tensor:
     return functional.pad(ends, (1, 0))
 
 
+def distinct(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Return every key once, ascending, and where each of `keys` is among them.
+
+    An accelerator would have to wait for how many there are: there the last one is repeated until
+    there are as many as `keys`, and only its first place is ever named.
+    """
+    if keys.is_cpu:
+        found, places = keys.unique(return_inverse=True)
+        return found, places
+    ordered, order = keys.sort()
+    rank = functional.pad(ordered.diff().ne(0).cumsum(0), (1, 0))  # (keys,), 0 for the least
+    places = torch.empty_like(rank).scatter_(0, order, rank)
+    return ordered[-1:].repeat(len(keys)).scatter_(0, rank, ordered), places
+
+
 def sums(table: Tensor, index: Tensor, starts: Tensor, weights: Tensor | None = None) -> Tensor:
     """Sum the rows of `table`, times `weights`, that each part of `index` names: (parts, d).
 

@@ -8,11 +8,13 @@ them gives the same answer in float32, in float64 and after a round trip through
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from train.errors import ConfigError, did_you_mean
+from train.metrics.at_k import ndcg_at_k
 from train.metrics.inputs import (
     Ints,
     LabelSets,
@@ -21,9 +23,13 @@ from train.metrics.inputs import (
     as_unit_scores,
     check_same_shape,
 )
-from train.metrics.order import RankedPositives
+from train.metrics.order import RankedPositives, top_k
 from train.metrics.ranking import rank_rows
 from train.metrics.sets import Confusion, confusion, predict
+from train.metrics.top_labels import TopLabels, best_cuts
+
+Judged: TypeAlias = NDArray[np.floating] | TopLabels
+"""Scores of every label, (rows, labels) in [0, 1], or of the best labels of every row."""
 
 FIXED_THRESHOLD = 0.5
 """SEAL and ABALONE do not tune."""
@@ -47,7 +53,7 @@ TUNABLE: dict[str, Callable[[Confusion], float]] = {
 
 
 def tuned_threshold(
-    scores: NDArray[np.floating],
+    scores: Judged,
     targets: LabelSets,
     metric: str = "example_f1",
     *,
@@ -68,25 +74,39 @@ def tuned_threshold(
 
 
 def metrics_by_threshold(
-    scores: NDArray[np.floating], targets: LabelSets, candidates: Sequence[float] = MPVAE_GRID
+    scores: Judged, targets: LabelSets, candidates: Sequence[float] = MPVAE_GRID
 ) -> dict[str, NDArray[np.float64]]:
     """Compute each tunable metric at each candidate, in the order of the candidates."""
     if not len(candidates):
         raise ConfigError("at least one candidate threshold is needed, got none")
-    matrix, true = as_unit_scores(scores), as_label_sets(targets, "targets")
-    counts = [confusion(predict(matrix, bound), true) for bound in candidates]
+    true = as_label_sets(targets, "targets")
+    judged = scores if isinstance(scores, TopLabels) else as_unit_scores(scores)
+    counts = [confusion(predicted(judged, bound), true) for bound in candidates]
     return {name: np.array([metric(sets) for sets in counts]) for name, metric in TUNABLE.items()}
 
 
-def monitored_score(scores: NDArray[np.floating], targets: LabelSets, monitor: str) -> float:
+def predicted(scores: Judged, thresholds: float | NDArray[np.floating]) -> LabelSets:
+    """Label sets at the thresholds: one for all labels, or (labels,)."""
+    if isinstance(scores, TopLabels):
+        return scores.predict(thresholds)
+    return predict(scores, thresholds)
+
+
+def monitored_score(scores: Judged, targets: LabelSets, monitor: str) -> float:
     """The value of `--monitor` on these rows, by which the best epoch of a run is chosen.
 
     `example_f1` and `micro_f1` are taken at 0.5. C-GMVAE's `tuned_macro_f1` is the best over
     CGMVAE_GRID; `tuned_mean_f1` the mean of example-, micro- and macro-F1, each at its own best
-    threshold.
+    threshold; `ndcg@5` is that of all labels if there are fewer than five.
     """
+    if monitor == "ndcg@5":
+        if not isinstance(scores, TopLabels):
+            ranked = top_k(scores, min(5, scores.shape[1]))
+        else:
+            ranked = scores.ranked
+        return ndcg_at_k(ranked, targets, k=min(5, ranked.shape[1]))
     if monitor in ("example_f1", "micro_f1"):
-        return TUNABLE[monitor](confusion(predict(scores, FIXED_THRESHOLD), targets))
+        return TUNABLE[monitor](confusion(predicted(scores, FIXED_THRESHOLD), targets))
     values = metrics_by_threshold(scores, targets, CGMVAE_GRID)
     if monitor == "tuned_macro_f1":
         return float(values["macro_f1"].max())
@@ -94,7 +114,7 @@ def monitored_score(scores: NDArray[np.floating], targets: LabelSets, monitor: s
 
 
 def oracle_metrics(
-    scores: NDArray[np.floating], targets: LabelSets, candidates: Sequence[float] = MPVAE_GRID
+    scores: Judged, targets: LabelSets, candidates: Sequence[float] = MPVAE_GRID
 ) -> dict[str, float]:
     """Give each tunable metric the candidate that is best on the very rows it is measured on.
 
@@ -106,7 +126,7 @@ def oracle_metrics(
 
 
 def per_label_thresholds(
-    scores: NDArray[np.floating],
+    scores: Judged,
     targets: LabelSets,
     *,
     fallback: float | None = None,
@@ -124,12 +144,18 @@ def per_label_thresholds(
     and one that never predicts would call a label impossible because a small validation part lacks
     it. The common threshold rests on all cells instead.
     """
-    matrix, true = as_unit_scores(scores), as_label_sets(targets, "targets")
-    check_same_shape(matrix.shape, true, "scores")
+    true = as_label_sets(targets, "targets")
     if fallback is None:
-        fallback = tuned_threshold(matrix, true, "example_f1")
-    ranked = rank_rows(matrix, true)
+        fallback = tuned_threshold(scores, true, "example_f1")
     thresholds = np.full(true.shape[1], fallback, dtype=np.float32)
+    if isinstance(scores, TopLabels):
+        labels, cuts = best_cuts(scores, true)
+        often = np.bincount(true.indices, minlength=true.shape[1])[labels] >= max(min_positives, 1)
+        thresholds[labels[often]] = cuts[often]
+        return thresholds
+    matrix = as_unit_scores(scores)
+    check_same_shape(matrix.shape, true, "scores")
+    ranked = rank_rows(matrix, true)
     tuned = ranked.positives >= max(min_positives, 1)
     cut = _best_cuts(ranked)
     has_positive = ranked.positives > 0

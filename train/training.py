@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import platform
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,13 +27,14 @@ from train.data import (
     propensity_constants,
 )
 from train.errors import ConfigError
+from train.interruption import interruptions
 from train.loop import (
     Position,
     cpu_weights,
     fit,
     is_finished,
-    predict,
     restore,
+    scores_of,
     seed_everything,
     training_state,
 )
@@ -53,10 +52,13 @@ from train.run import (
 )
 from train.scoring import Judgement, judge
 from train.texts import encode_texts
+from train.top_scores import MOST_LABELS
 
 PROBE_VALUES = 1 << 20
 """Numbers that the example rows in a checkpoint may hold together."""
 PROBE_ROWS = 64
+SAVING_SHARE = 0.1
+"""Of the time, at most, that goes into saving the state of a run that is not interrupted."""
 
 
 class Display(Protocol):
@@ -202,15 +204,27 @@ def _write_settings(prepared: Prepared) -> None:
 
 
 class _Saving:
-    """Saves the state at each epoch and passes all events on to the display."""
+    """Saves the state after epochs and passes all events on to the display.
+
+    After every epoch, unless writing gigabytes would take longer than training.
+    """
 
     def __init__(self, prepared: Prepared, method: Method, display: Display) -> None:
         self.prepared, self.method, self.display = prepared, method, display
         self.on_step = display.on_step
+        self.next_save = 0.0
 
     def on_epoch(self, position: Position) -> None:
-        _save_state(self.prepared, self.method, position)
+        started = time.monotonic()
+        if started >= self.next_save or self._is_last(position):
+            _save_state(self.prepared, self.method, position)
+            ended = time.monotonic()
+            self.next_save = ended + (ended - started) * (1 / SAVING_SHARE - 1)
         self.display.on_epoch(position)
+
+    def _is_last(self, position: Position) -> bool:
+        config = self.prepared.config
+        return isinstance(config, TrainingConfig) and is_finished(self.method, position, config)
 
 
 def _save_state(prepared: Prepared, method: Method, position: Position) -> None:
@@ -252,37 +266,6 @@ def _resumed(prepared: Prepared, method: Method) -> Position:
     return restore(state, method)
 
 
-@dataclass
-class _Flag:
-    """Whether somebody asked to stop."""
-
-    raised: bool = False
-
-    def is_set(self) -> bool:
-        return self.raised
-
-
-@contextmanager
-def interruptions() -> Iterator[_Flag]:
-    """Turn the first SIGINT or SIGTERM into a flag, so that the current step can finish."""
-    stop = _Flag()
-    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
-        stop.raised = True
-        # A second one means it: give it back its usual effect.
-        signal.signal(number, before[number])
-
-    for number in before:
-        signal.signal(number, ask_to_stop)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _take_best_weights(method: Method, position: Position) -> dict[str, Tensor]:
     """Leave the best epoch's weights in the predictor, if its last stage has had an epoch.
 
@@ -306,13 +289,10 @@ def _finish(
 ) -> Judgement:
     """Judge a trained predictor, and write `model.pt` and `metrics.json`."""
     problem = prepared.problem
-    judgement = judge(
-        problem,
-        validation=predict(predictor, problem.validation.x, problem.device),
-        test=predict(predictor, problem.test.x, problem.device),
-        constants=propensity_constants(prepared.data.name),
-    )
-    checkpoint = _checkpoint(prepared, position, cpu_weights(predictor), teacher, judgement)
+    validation, test = scores_of(predictor, (problem.validation, problem.test), problem.device)
+    judgement = judge(problem, validation, test, propensity_constants(prepared.data.name))
+    weights = {name: value.detach().cpu() for name, value in predictor.state_dict().items()}
+    checkpoint = _checkpoint(prepared, position, weights, teacher, judgement)
     save_checkpoint(checkpoint, prepared.run.model)
     write_metrics(prepared.run, {**_metrics(prepared, position, judgement), "finished": finished})
     return judgement
@@ -338,7 +318,10 @@ def _checkpoint(
         scaling=None if scaling is None else scaling.tensors(),
         weights=weights,
         teacher=teacher,
-        thresholds={"tuned": judgement.threshold, "per_label": judgement.label_thresholds},
+        thresholds={
+            "tuned": judgement.threshold,
+            "per_label": judgement.label_thresholds.tolist(),
+        },
         scores={"test": judgement.fixed, "validation": judgement.validation},
         split=_split_values(prepared),
         seed=prepared.options.seed,
@@ -375,7 +358,10 @@ def _probe(prepared: Prepared) -> np.ndarray:
 
 def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> dict[str, Any]:
     columns = asdict(judgement)
-    thresholds = {"tuned": columns.pop("threshold"), "per_label": columns.pop("label_thresholds")}
+    thresholds = {"tuned": columns.pop("threshold")}
+    per_label = columns.pop("label_thresholds").tolist()
+    if len(per_label) <= MOST_LABELS:  # others are in model.pt
+        thresholds["per_label"] = per_label
     return {
         "method": prepared.method_name,
         "kind": prepared.config.variant,

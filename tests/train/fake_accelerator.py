@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import backend_registration
 
 from train import methods
+from train.batches import LabelLists
 from train.data import MultiLabelData, Split
 from train.problem import make_problem
 
@@ -84,7 +85,10 @@ def main(name: str, *mistakes: str) -> None:
             assert predictor(x).device.type == "gpu"
             return
         method = module.build(module.Config(), problem)
-        y = torch.zeros(8, 5, device=device)
+        y: torch.Tensor | LabelLists = torch.zeros(8, 5, device=device)
+        if method.takes_label_lists:
+            pairs = torch.zeros(12, dtype=torch.int64, device=device)
+            y = LabelLists((8, 5), pairs, pairs)
         losses = method.step(x, y)
         for kind in mistakes:
             make_mistake(kind, losses["cross_entropy"].expand(3))

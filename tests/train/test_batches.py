@@ -66,3 +66,28 @@ def test_an_epoch_visits_every_row_once_in_an_order_of_its_own():
     assert torch.equal(one, torch.cat(batch_order(100, 32, seed=1, epoch=0)))
     assert not torch.equal(one, torch.cat(batch_order(100, 32, seed=1, epoch=1)))
     assert not torch.equal(one, torch.cat(batch_order(100, 32, seed=2, epoch=0)))
+
+
+def test_a_narrowed_batch_has_only_columns_with_values_and_the_same_product():
+    dense = sparse_matrix(0.001)
+    dense[0, 5] = dense[8, 5] = 2.0
+    batch = to_rows(sparse.csr_array(dense), CPU).batch(torch.tensor([0, 3, 8]))
+    columns, narrow = batch.narrowed()
+    used = np.flatnonzero(dense[[0, 3, 8]].any(axis=0))
+    assert columns.tolist() == used.tolist()
+    assert torch.equal(narrow.to_dense(), torch.from_numpy(dense[[0, 3, 8]][:, used]))
+    weight = torch.randn(LEAST_WIDTH, 2, dtype=torch.float64)
+    torch.testing.assert_close(narrow @ weight[columns], batch @ weight)
+    part = weight[columns].requires_grad_()
+    assert torch.autograd.gradcheck(lambda w: narrow @ w, (part,))
+
+
+def test_label_lists_are_the_cells_that_are_on():
+    dense = np.array([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]], dtype=np.float32)
+    wanted = torch.tensor([2, 0, 1, 0])
+    for rows in (to_rows(sparse.csr_array(dense), CPU), to_rows(dense, CPU)):
+        lists = rows.lists(wanted)
+        assert len(lists) == 4
+        assert lists.shape == (4, 4)
+        assert lists.rows.tolist() == [0, 1, 1, 3, 3]
+        assert lists.labels.tolist() == [0, 1, 3, 1, 3]

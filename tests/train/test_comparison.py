@@ -24,6 +24,7 @@ from train.compare_display import (
     leaderboard,
     paper_table,
     save_low_data_plot,
+    save_trade_off_plot,
     score_name,
 )
 from train.comparison import ComparisonOptions, Outcome, plan
@@ -298,3 +299,28 @@ def test_the_figure_shows_scores_over_those_of_the_baseline(record, monkeypatch)
     expected = np.sqrt(0.02) / np.array([0.2, 0.5])
     ends = [np.asarray(cap.get_ydata(), dtype=float) for cap in (low, high)]
     np.testing.assert_allclose((ends[1] - ends[0]) / 2, expected)
+
+
+def test_the_figure_of_two_scores_has_a_point_a_method(record, monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **kwargs: drawn.append(figure))
+    head, tail = (score_name(f"pair_recall@10_quantile_{part}") for part in ("head", "tail"))
+    records = [
+        record(method, seed, scores={head: x + shift, tail: y + 2 * shift})
+        for method, (x, y) in {"ce": (0.5, 0.2), "sampled:uniform-tail": (0.4, 0.3)}.items()
+        for seed, shift in ((0, -0.1), (1, 0.1))
+    ]
+    records.append(record("br", 0, scores={head: 0.3}))  # without the other score
+    save_trade_off_plot(Path("both.svg"), records, [head, tail])
+    (axes,) = drawn[0].axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("R@10 head", "R@10 tail")
+    points = {bars.get_label(): bars for bars in axes.containers}
+    assert set(points) == {"ce", "sampled:uniform-tail"}
+    line = points["ce"].lines[0]
+    place = [float(line.get_xdata()[0]), float(line.get_ydata()[0])]
+    np.testing.assert_allclose(place, [0.5, 0.2])
+    across, up = (bars.get_segments()[0] for bars in points["ce"].lines[2])
+    np.testing.assert_allclose(np.ptp(across[:, 0]) / 2, np.sqrt(0.02))
+    np.testing.assert_allclose(np.ptp(up[:, 1]) / 2, 2 * np.sqrt(0.02))

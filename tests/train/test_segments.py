@@ -22,3 +22,18 @@ def test_sums_are_those_of_the_named_rows_and_zero_for_a_part_without_any():
     )
     expected = torch.stack([table[3] + 2 * table[1], torch.zeros(2), -table[2], torch.zeros(2)])
     assert torch.equal(sums, expected)
+
+
+def test_distinct_keys_and_where_they_are():
+    keys = torch.tensor([7, 2, 7, 9, 2, 2])
+    found, places = segments.distinct(keys)
+    assert found.tolist() == [2, 7, 9]
+    assert torch.equal(found[places], keys)
+
+
+def test_an_accelerator_repeats_the_last_key_instead_of_waiting_for_their_number(monkeypatch):
+    keys = torch.tensor([7, 2, 7, 9, 2, 2])
+    monkeypatch.setattr(torch.Tensor, "is_cpu", False)
+    found, places = segments.distinct(keys)
+    assert found.tolist() == [2, 7, 9, 9, 9, 9]
+    assert places.tolist() == [1, 0, 1, 2, 0, 0]

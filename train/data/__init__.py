@@ -12,6 +12,8 @@ from train.data.formats import read_path
 from train.data.registry import cache_dir, find_info, is_known, propensity_constants, provide_files
 from train.data.sources import read_known
 from train.data.splits import make_split
+from train.data.synthetic import NAME as SYNTHETIC
+from train.data.synthetic import read_synthetic
 from train.errors import ConfigError
 
 __all__ = [
@@ -33,7 +35,8 @@ def load_dataset(
     """Load a data set by name, from this machine or its public address, or a user's own by path.
 
     A string with a path separator or an ending is a path, and so is one that is no known name but
-    exists. `demo` needs neither file nor network. `options` go to the reader of a user's own file.
+    exists. `demo` and `synthetic:labels=1000` need neither file nor network. `options` go to the
+    reader of a user's own file.
 
     Raises:
         ConfigError: An option that the reader does not know.
@@ -41,11 +44,14 @@ def load_dataset(
     """
     if _is_path(name_or_path):
         return read_path(Path(name_or_path).expanduser(), **options)
-    info = find_info(name_or_path)
+    name, _, sizes = name_or_path.partition(":")
+    info = find_info(name if name.lower() == SYNTHETIC else name_or_path)
     if options:
         raise ConfigError(f"{info.name} is a known data set: column options are for your own files")
     if info.name == "demo":
         return read_demo()
+    if info.name == SYNTHETIC:
+        return read_synthetic(sizes)
     return read_known(info, provide_files(info, data_dir, os.environ))
 
 

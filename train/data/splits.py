@@ -21,6 +21,8 @@ OWN_DATA_RULE = "60/20/20"
 HELD_OUT = 0.2
 """Share of the published training rows that validates where no validation part was published."""
 MOST_EXCHANGES = 500
+MOST_STRATIFIED = 50_000
+"""Labels; dealing out more takes minutes, and most are too rare to be divided."""
 DONE = np.iinfo(np.int64).max
 
 
@@ -65,9 +67,14 @@ def make_split(
 def stratify(
     targets: sparse.csr_array, shares: tuple[float, ...], rng: np.random.Generator
 ) -> np.ndarray:
-    """Number of the part of each row; part j gets `shares[j]` of the rows and of every label."""
+    """Number of the part of each row; part j gets `shares[j]` of the rows and of every label.
+
+    Where labels are too many to be dealt out one by one, parts get rows at random.
+    """
     parts = np.full(targets.shape[0], -1)
     room = _sizes(targets.shape[0], shares)
+    if targets.shape[1] > MOST_STRATIFIED:
+        return rng.permutation(np.repeat(np.arange(len(shares)), room))
     by_label = targets.tocsc()
     left = np.diff(by_label.indptr).astype(np.int64)
     lacking = left[:, None] * np.asarray(shares)

@@ -21,6 +21,7 @@ from train.data.tokens import Block, Tokens, find_tokens
 from train.errors import DataError
 
 _HEADER = re.compile(rb"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
+_LONGEST_HEADER = 200
 _COMMENT = re.compile(rb"[ \t]*#[^\n]*")
 _SHAPE = "a row must read label,label index:value index:value"
 
@@ -113,7 +114,8 @@ def read_svmlight(
 
 
 def _read_with_header(path: Path) -> tuple[tuple[int, int, int], Block]:
-    first, _, body = read_bytes(path).partition(b"\n")
+    text = read_bytes(path)
+    first, _, _ = text[:_LONGEST_HEADER].partition(b"\n")
     match = _HEADER.fullmatch(first)
     if match is None:
         raise DataError(
@@ -123,15 +125,20 @@ def _read_with_header(path: Path) -> tuple[tuple[int, int, int], Block]:
     n_rows, n_features, n_labels = (int(number) for number in match.groups())
     if n_rows == 0:
         raise DataError(f"{path}, line 1: the file promises 0 rows: it has nothing to learn from")
-    lines = body.removesuffix(b"\n").split(b"\n") if body else []
-    if len(lines) > n_rows and not b"".join(lines[n_rows:]).strip():
-        lines = lines[:n_rows]  # blank lines at the end
-    if len(lines) != n_rows:
-        line = min(len(lines), n_rows) + (2 if len(lines) > n_rows else 1)
+    # From the newline before the first row on: a file of gigabytes is copied once, not by lines.
+    text = text[len(first) :]
+    text = text if text.endswith(b"\n") else text + b"\n"
+    n_lines = text.count(b"\n") - 1
+    if n_lines > n_rows:
+        filled = text.rstrip()
+        if (n_filled := filled.count(b"\n")) <= n_rows:  # blank lines at the end
+            text, n_lines = filled + b"\n" * (n_rows - n_filled + 1), n_rows
+    if n_lines != n_rows:
+        line = min(n_lines, n_rows) + (2 if n_lines > n_rows else 1)
         raise DataError(
-            f"{path}, line {line}: the first line promises {n_rows} rows, got {len(lines)}"
+            f"{path}, line {line}: the first line promises {n_rows} rows, got {n_lines}"
         )
-    return (n_rows, n_features, n_labels), Block.of(path, b"\n".join(lines), 2)
+    return (n_rows, n_features, n_labels), Block(path, text, 2)
 
 
 def _parse(block: Block, limits: _Limits) -> _Rows:

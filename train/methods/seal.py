@@ -63,6 +63,7 @@ from train.nets.energy import EnergyNet
 from train.nets.inference import GradientInference, score_energy, value_energy
 from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
+from train.seal_sampled import SealSampled, check_negatives
 from train.storage import load
 
 
@@ -109,6 +110,8 @@ class Config(TokenConfig):
     """Steps of the task-net on each batch (margin: before each step of the loss-net)."""
     samples: int = 20
     """Label sets drawn from the task-net for each row (nce, ranking, regression-s)."""
+    negatives: int = 0
+    """Labels drawn beside those of each batch (nce, ranking); 0: all labels are always there."""
     noise: float = 1.0
     """Standard deviation of the noise on the logits (regression-s)."""
     energy_run: Path | None = None
@@ -131,6 +134,9 @@ class Config(TokenConfig):
             raise ConfigError(
                 f"--loss {self.loss} has no static form: take {', '.join(TEACHERS)} or no --static"
             )
+        check_negatives(self.negatives, "static" if self.static else self.loss)
+        if self.negatives and self.base != "ce":
+            raise ConfigError("--base needs the logits of all labels: leave it out, or --negatives")
         if self.energy_run is not None and not self.static:
             raise ConfigError("--energy-run is for a static loss-net: add --static")
 
@@ -393,6 +399,9 @@ def _take_weights(net: EnergyNet, path: Path) -> None:
 
 def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
+    if config.negatives:
+        networks = task_net(config, problem.shape), loss_net(config, problem.shape)
+        return SealSampled(config, *networks, problem)
     if config.static:
         return SealStatic(config, problem)
     return SealMargin(config, problem) if config.loss == "margin" else Seal(config, problem)

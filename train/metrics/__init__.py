@@ -40,12 +40,15 @@ from train.metrics.sets import (
 )
 from train.metrics.slices import slices_by_count, slices_by_quantile
 from train.metrics.suite import evaluate
+from train.metrics.top_labels import TopLabels, evaluate_top
 
 __all__ = [
+    "TopLabels",
     "balanced_error",
     "calibration_error",
     "coverage_error",
     "evaluate",
+    "evaluate_top",
     "example_f1",
     "hamming_accuracy",
     "hamming_loss",

@@ -76,17 +76,17 @@ class TopHits:
 
 def precision_at_k(ranked: Ints, targets: LabelSets, *, k: int) -> float:
     """Share of true labels among the k best of a row, mean over rows; always divided by k."""
-    return _look_up(ranked, targets, k).precision(k)
+    return look_up(ranked, targets, k).precision(k)
 
 
 def recall_at_k(ranked: Ints, targets: LabelSets, *, k: int) -> float:
     """Share of a row's true labels that are among its k best, mean over rows."""
-    return _look_up(ranked, targets, k).recall(k)
+    return look_up(ranked, targets, k).recall(k)
 
 
 def ndcg_at_k(ranked: Ints, targets: LabelSets, *, k: int) -> float:
     """Normalised discounted cumulative gain of the k best, mean over rows."""
-    return _look_up(ranked, targets, k).ndcg(k)
+    return look_up(ranked, targets, k).ndcg(k)
 
 
 def psp_at_k(ranked: Ints, targets: LabelSets, propensity: Floats, *, k: int) -> float:
@@ -94,7 +94,7 @@ def psp_at_k(ranked: Ints, targets: LabelSets, propensity: Floats, *, k: int) ->
 
     A ratio of two sums over rows, not a mean of ratios. propensity: (labels,), see `propensities`.
     """
-    top = _look_up(ranked, targets, k)
+    top = look_up(ranked, targets, k)
     check_label_vector(propensity, top.targets.shape[1], "propensity")
     check_any_positive(top.targets, "psp_at_k")
     return top.psp(k, propensity)
@@ -108,7 +108,7 @@ def pair_recall_at_k(
     This is recall@k on data reduced to one label a row. labels: (labels,) mask of the slice whose
     pairs count; all when None.
     """
-    top = _look_up(ranked, targets, k)
+    top = look_up(ranked, targets, k)
     mask = np.ones(top.targets.shape[1], dtype=bool) if labels is None else np.asarray(labels)
     check_label_vector(mask, top.targets.shape[1], "labels")
     if not mask[top.targets.indices].any():
@@ -116,7 +116,8 @@ def pair_recall_at_k(
     return top.pair_recall(k, mask)
 
 
-def _look_up(ranked: Ints, targets: LabelSets, k: int) -> TopHits:
+def look_up(ranked: Ints, targets: LabelSets, k: int) -> TopHits:
+    """Find which of the ranked labels are true, checking that there are k of them."""
     true = as_label_sets(targets, "targets")
     labels = np.asarray(ranked)
     _check_ranked(labels, true, k)

@@ -30,6 +30,9 @@ from train.metrics.ranking import (
 from train.metrics.sets import Confusion, confusion, predict
 from train.metrics.slices import slices_by_count, slices_by_quantile
 
+KS = (1, 3, 5, 10, 50)
+"""Cut-offs of the metrics at k."""
+
 
 def evaluate(
     scores: NDArray[np.floating],
@@ -38,8 +41,7 @@ def evaluate(
     thresholds: float | NDArray[np.floating],
     train_counts: NDArray[np.integer] | None = None,
     propensity: Floats | None = None,
-    ks: Sequence[int] = (1, 3, 5),
-    pair_ks: Sequence[int] = (1, 3, 5, 10, 50),
+    ks: Sequence[int] = KS,
 ) -> dict[str, float]:
     """Compute every metric of this package at once; each equals its own function.
 
@@ -50,31 +52,31 @@ def evaluate(
         `pair_recall@5_quantile_head`... by quantile. A slice in which nothing can be measured has
         no key.
     propensity: (labels,) from `propensities`; adds `psp@k`.
-    ks, pair_ks: cut-offs of the metrics at k, and of the recall of (row, true label) pairs; those
-        above the number of labels are left out.
+    ks: cut-offs of the metrics at k; those above the number of labels are left out.
     """
     matrix, true = as_unit_scores(scores), as_label_sets(targets, "targets")
     check_same_shape(matrix.shape, true, "scores")
     check_any_positive(true, "evaluate")
-    ks, pair_ks = _usable(ks, true.shape[1]), _usable(pair_ks, true.shape[1])
+    ks = usable(ks, true.shape[1])
     sets = confusion(predict(matrix, thresholds), true)
     by_row, by_label = (
-        rank_positives(matrix, true, keep=max([1, *ks, *pair_ks])),
+        rank_positives(matrix, true, keep=max([1, *ks])),
         rank_rows(matrix, true),
     )
     top = TopHits(ranked=by_row.top, hits=by_row.top_hits, targets=true)
-    values = _set_metrics(sets) | _ranking_metrics(by_row, by_label)
+    values = set_metrics(sets) | _ranking_metrics(by_row, by_label)
     values["coverage_error"] = coverage_error_of(matrix, true)
     values["calibration_error"] = calibration_error_of(matrix, true)
-    values |= _metrics_at_k(top, ks, propensity) | _pair_metrics(top, pair_ks)
+    values |= metrics_at_k(top, ks, propensity) | pair_metrics(top, ks)
     if train_counts is not None:
         check_label_vector(np.asarray(train_counts), true.shape[1], "train_counts")
         values |= _count_slices(sets, by_label, top, train_counts)
-        values |= _quantile_slices(top, pair_ks, train_counts)
+        values |= quantile_slices(top, ks, train_counts)
     return values
 
 
-def _set_metrics(sets: Confusion) -> dict[str, float]:
+def set_metrics(sets: Confusion) -> dict[str, float]:
+    """Every metric of predicted label sets."""
     labels, total = sets.by_label, sets.by_label.total()
     return {
         "example_f1": sets.example_f1("zero"),
@@ -99,7 +101,8 @@ def _ranking_metrics(by_row: RankedPositives, by_label: RankedPositives) -> dict
     }
 
 
-def _metrics_at_k(top: TopHits, ks: Sequence[int], propensity: Floats | None) -> dict[str, float]:
+def metrics_at_k(top: TopHits, ks: Sequence[int], propensity: Floats | None) -> dict[str, float]:
+    """Every metric of the k best labels, for each k."""
     values = {f"precision@{k}": top.precision(k) for k in ks}
     values |= {f"recall@{k}": top.recall(k) for k in ks}
     values |= {f"ndcg@{k}": top.ndcg(k) for k in ks}
@@ -109,7 +112,7 @@ def _metrics_at_k(top: TopHits, ks: Sequence[int], propensity: Floats | None) ->
     return values
 
 
-def _pair_metrics(top: TopHits, ks: Sequence[int]) -> dict[str, float]:
+def pair_metrics(top: TopHits, ks: Sequence[int]) -> dict[str, float]:
     """Metrics of the (row, true label) pairs: as many tasks with one right answer each."""
     every = np.ones(top.targets.shape[1], dtype=bool)
     present = np.bincount(top.targets.indices, minlength=len(every)) > 0
@@ -132,9 +135,10 @@ def _count_slices(
     return values
 
 
-def _quantile_slices(
+def quantile_slices(
     top: TopHits, ks: Sequence[int], train_counts: NDArray[np.integer]
 ) -> dict[str, float]:
+    """Recall of the pairs of each slice of labels, for each k."""
     return {
         f"pair_recall@{k}_quantile_{name}": top.pair_recall(k, labels)
         for name, labels in slices_by_quantile(train_counts).items()
@@ -143,7 +147,8 @@ def _quantile_slices(
     }
 
 
-def _usable(ks: Sequence[int], n_labels: int) -> list[int]:
+def usable(ks: Sequence[int], n_labels: int) -> list[int]:
+    """Those of the cut-offs that there are labels for."""
     if any(k < 1 for k in ks):
         raise DataError(f"ks must be at least 1, got {list(ks)}")
     return [k for k in ks if k <= n_labels]

@@ -34,7 +34,7 @@ class EnergyNet(nn.Module):
         global_units: int,
     ) -> None:
         super().__init__()
-        self.features = features
+        self.features: Any = features
         self.labels = nn.Parameter(torch.empty(n_labels, features.width))  # b
         # M, with a row a label like b: a sparse label set reads whole rows of it.
         self.joint = nn.Parameter(torch.empty(n_labels, global_units))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,10 @@ from torch.nn import functional
 
 from train.batches import Inputs
 from train.nets.text import TextEncoder
+
+Activation: TypeAlias = Callable[[Tensor], Tensor]
+INITIALISED_UNITS = 16
+LEAST_DEVIATION = 1e-6
 
 
 def dropout(x: Tensor, share: float) -> Tensor:
@@ -26,24 +30,41 @@ class InputLayer(nn.Module):
 
     def __init__(self, n_features: int, width: int) -> None:
         super().__init__()
-        weight = torch.empty(width, n_features)
-        nn.init.kaiming_uniform_(weight, nonlinearity="relu")
-        self.weight = nn.Parameter(weight.t().contiguous())
+        self.weight = nn.Parameter(torch.empty(n_features, width))
+        # Some units at a time: a second matrix of this size may be too much.
+        for units in self.weight.detach().t().split(INITIALISED_UNITS):
+            drawn = torch.empty(units.shape)
+            units.copy_(nn.init.kaiming_uniform_(drawn, nonlinearity="relu"))
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Inputs) -> Tensor:
         """Map rows (batch, features) to (batch, width)."""
         return x @ self.weight + self.bias
 
+    @torch.no_grad()
+    def scale_to(self, x: Inputs) -> None:
+        """Scale the first weights until what these rows are mapped to has the deviation 1.
+
+        Weights drawn for a million features hardly answer to the twenty that a sparse row has.
+        """
+        self.weight.div_(self(x).std().clamp_min(LEAST_DEVIATION))
+
 
 class FeatureNet(nn.Module):
-    """T(x) of SEAL: softplus layers, dropout after each but the last.
+    """T(x) of SEAL: softplus layers unless told, dropout after each but the last.
 
     Weights are Kaiming-uniform with the gain of ReLU, biases zero.
     """
 
-    def __init__(self, n_features: int, widths: Sequence[int], dropout: float) -> None:
+    def __init__(
+        self,
+        n_features: int,
+        widths: Sequence[int],
+        dropout: float,
+        activation: Activation = functional.softplus,
+    ) -> None:
         super().__init__()
+        self.activation = activation
         self.input = InputLayer(n_features, widths[0])
         layers = [nn.Linear(before, after) for before, after in pairwise(widths)]
         for layer in layers:
@@ -58,14 +79,14 @@ class FeatureNet(nn.Module):
 
     def begin(self, x: Inputs) -> Tensor:
         """Do what lies before any dropout, and so is the same in every pass: (batch, width)."""
-        return functional.softplus(self.input(x))
+        return self.activation(self.input(x))
 
     def finish(self, hidden: Tensor) -> Tensor:
         """Do the rest."""
         for layer in self.layers:
             if self.training and self.dropout:
                 hidden = dropout(hidden, self.dropout)
-            hidden = functional.softplus(layer(hidden))
+            hidden = self.activation(layer(hidden))
         return hidden
 
 

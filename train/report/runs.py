@@ -27,6 +27,7 @@ from train.problem import Problem, make_problem
 from train.run import RunFolder
 from train.texts import encoded_like
 from train.thresholds import FIXED_THRESHOLD
+from train.top_scores import keeps_best_only
 
 TIMING_SECONDS = 0.2
 TOLERANCE = 0.005
@@ -163,6 +164,11 @@ def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> Finishe
     cpu = torch.device("cpu")
     texts = encoded_like(loaded[key], checkpoint.text, checkpoint.shape, cpu)
     problem = make_problem(loaded[key], split, cpu, "none", texts)
+    if any(keeps_best_only(*part.targets.shape) for part in (problem.validation, problem.test)):
+        raise ConfigError(
+            f"the report scores every label of every row, and {folder} has too many: "
+            "its metrics.json has the scores of the best ones"
+        )
     predictor = OnInputs(checkpoint.predictor())
     validation = score(predictor, problem.validation.x, problem.device)
     test, seconds = _timed_scores(predictor, problem)
