@@ -2,61 +2,144 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import nn
 
-from export.bundle import EnergyGraph, InputSpec, Manifest, Thresholds, write_bundle
-from export.to_onnx import descends, export_predictor, without_path
+from export.bundle import (
+    ENCODER,
+    ENERGY,
+    INDEX,
+    MODEL,
+    BundleError,
+    Contents,
+    drafted,
+    write_bundle,
+)
+from export.feeds import Feed, cut
+from export.inputs import feed_of, kind_of_rows
+from export.manifest import InputSpec, Manifest, Search, Thresholds
+from export.to_onnx import (
+    Embedder,
+    descends,
+    embeds,
+    export_predictor,
+    filed_table,
+    save_encoder,
+    save_graph,
+    without_path,
+)
 from export.verify import Parity, check_parity, check_path
 from train.checkpoint import Checkpoint, load_checkpoint
-from train.errors import CheckpointError
+from train.errors import CheckpointError, needs_extra
 
 
-def export_checkpoint(
-    path: Path, out: Path, *, name: str | None = None, with_energy: bool = False
-) -> tuple[Manifest, Parity]:
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """How a bundle is made."""
+
+    name: str | None = None
+    with_energy: bool = False
+    int8: bool = False
+    index: Literal["ivf"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The probe rows of a checkpoint, as the graph and as torch takes them."""
+
+    spec: InputSpec
+    feed: Feed
+    inputs: NDArray[np.float32]
+
+
+def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Manifest, Parity]:
     """Write the bundle of a checkpoint; nothing is written unless the graphs prove equal."""
     checkpoint = load_checkpoint(path)
     _check_probe(checkpoint, path)
     predictor = checkpoint.predictor()
-    energy = checkpoint.energy_predictor() if with_energy else None
-    with Console(stderr=True).status("exporting the graph"):
-        model, parity = _proved(checkpoint, predictor)
-        graph = None
-        if energy is not None:
-            energy_model, energy_parity = _proved(checkpoint, energy)
-            graph = EnergyGraph(model=energy_model, probe_scores=energy_parity.scores)
-    manifest = _manifest(checkpoint, model, parity, name or checkpoint.name)
-    write_bundle(
-        out,
-        manifest,
-        model=model,
-        labels=checkpoint.labels,
-        probe_features=checkpoint.probe.numpy(),
-        probe_scores=parity.scores,
-        energy=graph,
-    )
+    _check_options(predictor, options)
+    energy = checkpoint.energy_predictor() if options.with_energy else None
+    rows = _rows(checkpoint, [predictor] if energy is None else [predictor, energy])
+    with Console(stderr=True).status("exporting the graph"), drafted(out) as folder:
+        parity = _proved(checkpoint, predictor, rows, folder / MODEL, int8=options.int8)
+        energy_parity = None if energy is None else _proved(checkpoint, energy, rows, folder / ENERGY)
+        manifest = _manifest(checkpoint, rows.spec, parity, options)
+        size = save_encoder(folder / MODEL, rows.spec.graph_kind, folder / ENCODER)
+        manifest = replace(
+            manifest,
+            embedding_size=size,
+            label_table=filed_table(folder / MODEL, manifest.label_count),
+            search=_search(predictor, rows, parity, options, folder),
+        )
+        stored = len(parity.scores)
+        contents = Contents(
+            labels=checkpoint.labels,
+            probe=cut(rows.feed, 0, stored),
+            probe_scores=parity.scores,
+            energy_scores=None if energy_parity is None else energy_parity.scores,
+        )
+        manifest = write_bundle(folder, manifest, contents)
     return manifest, parity
 
 
-def _proved(checkpoint: Checkpoint, predictor: nn.Module) -> tuple[bytes, Parity]:
-    """Export a predictor and compare it; one that descends also step by step."""
-    shape, rows = checkpoint.shape, checkpoint.probe.numpy()
-    model, way = export_predictor(predictor, shape["n_features"], shape["n_labels"]), 0.0
+def _rows(checkpoint: Checkpoint, predictors: list[nn.Module]) -> Rows:
+    width = checkpoint.shape["n_features"]
+    kind = "features" if any(map(descends, predictors)) else kind_of_rows(checkpoint, predictors[0])
+    spec = InputSpec(kind=kind, width=width, names=checkpoint.features or None)
+    feed = feed_of(kind, checkpoint.probe)
+    return Rows(spec=spec, feed=feed, inputs=checkpoint.probe.to_dense().numpy())
+
+
+def _proved(
+    checkpoint: Checkpoint, predictor: nn.Module, rows: Rows, path: Path, *, int8: bool = False
+) -> Parity:
+    """Write the graph of a predictor and compare it; one that descends also step by step."""
+    shape, kind = checkpoint.shape, rows.spec.graph_kind
+    model, way = (
+        export_predictor(predictor, shape["n_features"], shape["n_labels"], kind=kind, int8=int8),
+        0.0,
+    )
     if descends(predictor):
-        way = check_path(predictor, model, rows)
+        way = check_path(predictor, model, rows.inputs)
         model = without_path(model)
-    parity = check_parity(predictor, model, rows)
-    return model, replace(parity, largest_difference=max(way, parity.largest_difference))
+    save_graph(model, path)
+    parity = check_parity(predictor, path, rows.inputs, feed=rows.feed, is_exact=not int8)
+    return replace(parity, largest_difference=max(way, parity.largest_difference))
+
+
+def _search(
+    predictor: nn.Module, rows: Rows, parity: Parity, options: ExportOptions, folder: Path
+) -> Search | None:
+    """What a server does in place of scoring every label, and how well; None: it scores them."""
+    if options.int8:
+        return Search(kind="int8", recall=parity.recall, rows=parity.rows)
+    if options.index is None:
+        return None
+    with needs_extra("ann", "--index ivf"):
+        from export.index import build_index  # noqa: PLC0415 - needs the extra
+    embedder = Embedder(predictor)
+    with torch.no_grad():
+        queries = embedder(torch.from_numpy(rows.inputs))
+    return build_index(embedder.table().numpy(), queries.numpy(), folder / INDEX)
+
+
+def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
+    for flag, is_set in (("--int8", options.int8), ("--index ivf", options.index is not None)):
+        if is_set and not embeds(predictor):
+            raise BundleError(
+                f"{flag} is for networks whose scores are inner products with a label table, which "
+                "this one's are not: export it without"
+            )
 
 
 def _check_probe(checkpoint: Checkpoint, path: Path) -> None:
@@ -73,18 +156,16 @@ def _check_probe(checkpoint: Checkpoint, path: Path) -> None:
         )
 
 
-def _manifest(checkpoint: Checkpoint, model: bytes, parity: Parity, name: str) -> Manifest:
+def _manifest(
+    checkpoint: Checkpoint, spec: InputSpec, parity: Parity, options: ExportOptions
+) -> Manifest:
     return Manifest(
-        name=name,
-        version=hashlib.sha256(model).hexdigest()[:12],
+        name=options.name or checkpoint.name,
+        version="",  # known when the files are
         method=checkpoint.method,
         task=checkpoint.task,
         dataset=checkpoint.dataset,
-        input=InputSpec(
-            kind="features",
-            width=checkpoint.shape["n_features"],
-            names=checkpoint.features or None,
-        ),
+        input=spec,
         label_count=len(checkpoint.labels),
         thresholds=Thresholds(**checkpoint.thresholds),
         test_scores=checkpoint.scores["test"],
