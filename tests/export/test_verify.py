@@ -12,6 +12,7 @@ from export.verify import check_parity, check_path
 from train.checkpoint import InputScaling
 from train.nets.energy import EnergyNet
 from train.nets.inference import GradientInference
+from train.nets.mlp import FeatureNet
 
 ROWS = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
 
@@ -53,7 +54,7 @@ def test_one_label_is_enough():
 def descending(seed: int, *, steps: int = 3) -> nn.Module:
     torch.manual_seed(seed)
     inference = GradientInference(
-        EnergyNet(4, 5, (6,), 0.0, 3), torch.rand(2, 5), steps=steps, step_size=0.1
+        EnergyNet(FeatureNet(4, (6,), 0.0), 5, 3), torch.rand(2, 5), steps=steps, step_size=0.1
     )
     return nn.Sequential(InputScaling(torch.ones(4), torch.full((4,), 2.0)), inference).eval()
 
