@@ -153,7 +153,8 @@ def write_bundle(folder: Path, manifest: Manifest, contents: Contents) -> Manife
     (folder / LABELS).write_text(json.dumps(contents.labels, ensure_ascii=False), encoding="utf-8")
     probe = {**contents.probe, "scores": contents.probe_scores}
     if contents.probe_texts is not None:
-        probe["texts"] = np.array(contents.probe_texts, dtype=np.str_)
+        # Not as an array of texts, which would drop zeros at their ends.
+        probe["texts"] = np.frombuffer(json.dumps(contents.probe_texts).encode(), np.uint8)
     if contents.energy_scores is not None:
         probe["energy_scores"] = contents.energy_scores
     np.savez_compressed(folder / PROBE, allow_pickle=False, **probe)
@@ -208,7 +209,7 @@ def _bundle(path: Path, manifest: Manifest, labels: list[str]) -> Bundle:
         per_label=np.asarray(per_label, dtype=np.float32),
         probe={name: arrays[name] for name in GRAPH_INPUTS[manifest.input.graph_kind]},
         probe_scores=arrays["scores"],
-        probe_texts=None if texts is None else texts.tolist(),
+        probe_texts=None if texts is None else json.loads(texts.tobytes()),
         energy_scores=arrays["energy_scores"] if ENERGY in manifest.files else None,
     )
 

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
-from numpy.typing import NDArray
 from rich.console import Console
 from torch import nn
 
@@ -20,22 +19,25 @@ from export.bundle import (
     ENERGY,
     INDEX,
     MODEL,
+    TOKENIZER,
+    WORDS,
     BundleError,
     Contents,
     drafted,
     write_bundle,
 )
-from export.feeds import Feed, cut
-from export.inputs import feed_of, kind_of_rows
+from export.feeds import cut
+from export.inputs import ProbeRows, probe_rows
 from export.manifest import InputSpec, Manifest, Search, Thresholds
 from export.to_onnx import (
-    Embedder,
     descends,
+    embedder_of,
     embeds,
     export_predictor,
     filed_table,
     save_encoder,
     save_graph,
+    table_of,
     without_path,
 )
 from export.verify import Parity, check_parity, check_path
@@ -53,15 +55,6 @@ class ExportOptions:
     index: Literal["ivf"] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rows:
-    """The probe rows of a checkpoint, as the graph and as torch takes them."""
-
-    spec: InputSpec
-    feed: Feed
-    inputs: NDArray[np.float32]
-
-
 def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Manifest, Parity]:
     """Write the bundle of a checkpoint; nothing is written unless the graphs prove equal."""
     checkpoint = load_checkpoint(path)
@@ -69,10 +62,13 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
     predictor = checkpoint.predictor()
     _check_options(predictor, options)
     energy = checkpoint.energy_predictor() if options.with_energy else None
-    rows = _rows(checkpoint, [predictor] if energy is None else [predictor, energy])
+    only_features = energy is not None or descends(predictor)
+    rows = probe_rows(checkpoint, predictor, as_features=only_features)
     with Console(stderr=True).status("exporting the graph"), drafted(out) as folder:
         parity = _proved(checkpoint, predictor, rows, folder / MODEL, int8=options.int8)
-        energy_parity = None if energy is None else _proved(checkpoint, energy, rows, folder / ENERGY)
+        energy_parity = (
+            None if energy is None else _proved(checkpoint, energy, rows, folder / ENERGY)
+        )
         manifest = _manifest(checkpoint, rows.spec, parity, options)
         size = save_encoder(folder / MODEL, rows.spec.graph_kind, folder / ENCODER)
         manifest = replace(
@@ -86,39 +82,41 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
             labels=checkpoint.labels,
             probe=cut(rows.feed, 0, stored),
             probe_scores=parity.scores,
+            probe_texts=None if rows.texts is None else rows.texts[:stored],
             energy_scores=None if energy_parity is None else energy_parity.scores,
         )
+        _write_text_encoder(checkpoint, folder)
         manifest = write_bundle(folder, manifest, contents)
     return manifest, parity
 
 
-def _rows(checkpoint: Checkpoint, predictors: list[nn.Module]) -> Rows:
-    width = checkpoint.shape["n_features"]
-    kind = "features" if any(map(descends, predictors)) else kind_of_rows(checkpoint, predictors[0])
-    spec = InputSpec(kind=kind, width=width, names=checkpoint.features or None)
-    feed = feed_of(kind, checkpoint.probe)
-    return Rows(spec=spec, feed=feed, inputs=checkpoint.probe.to_dense().numpy())
-
-
 def _proved(
-    checkpoint: Checkpoint, predictor: nn.Module, rows: Rows, path: Path, *, int8: bool = False
+    checkpoint: Checkpoint, predictor: nn.Module, rows: ProbeRows, path: Path, *, int8: bool = False
 ) -> Parity:
     """Write the graph of a predictor and compare it; one that descends also step by step."""
-    shape, kind = checkpoint.shape, rows.spec.graph_kind
-    model, way = (
-        export_predictor(predictor, shape["n_features"], shape["n_labels"], kind=kind, int8=int8),
-        0.0,
-    )
+    spec, way = rows.spec, 0.0
+    width = spec.max_tokens or spec.width or 0
+    n_labels = checkpoint.shape["n_labels"]
+    model = export_predictor(predictor, width, n_labels, kind=spec.graph_kind, int8=int8)
     if descends(predictor):
-        way = check_path(predictor, model, rows.inputs)
+        way = check_path(predictor, model, rows.inputs[0])
         model = without_path(model)
     save_graph(model, path)
     parity = check_parity(predictor, path, rows.inputs, feed=rows.feed, is_exact=not int8)
     return replace(parity, largest_difference=max(way, parity.largest_difference))
 
 
+def _write_text_encoder(checkpoint: Checkpoint, folder: Path) -> None:
+    text = checkpoint.text
+    if text is not None:
+        name, content = (
+            (TOKENIZER, text["tokenizer"]) if text["kind"] == "tokens" else (WORDS, text["encoder"])
+        )
+        (folder / name).write_text(content, encoding="utf-8")
+
+
 def _search(
-    predictor: nn.Module, rows: Rows, parity: Parity, options: ExportOptions, folder: Path
+    predictor: nn.Module, rows: ProbeRows, parity: Parity, options: ExportOptions, folder: Path
 ) -> Search | None:
     """What a server does in place of scoring every label, and how well; None: it scores them."""
     if options.int8:
@@ -127,10 +125,9 @@ def _search(
         return None
     with needs_extra("ann", "--index ivf"):
         from export.index import build_index  # noqa: PLC0415 - needs the extra
-    embedder = Embedder(predictor)
     with torch.no_grad():
-        queries = embedder(torch.from_numpy(rows.inputs))
-    return build_index(embedder.table().numpy(), queries.numpy(), folder / INDEX)
+        queries = embedder_of(predictor)(*map(torch.from_numpy, rows.inputs))
+    return build_index(table_of(predictor).numpy(), queries.numpy(), folder / INDEX)
 
 
 def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
@@ -144,11 +141,9 @@ def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
 
 def _check_probe(checkpoint: Checkpoint, path: Path) -> None:
     width, labels = checkpoint.shape["n_features"], checkpoint.shape["n_labels"]
-    if (
-        checkpoint.probe.dim() != 2
-        or checkpoint.probe.shape[1] != width
-        or not len(checkpoint.probe)
-    ):
+    is_tokens = checkpoint.text is not None and checkpoint.text["kind"] == "tokens"
+    count = len(checkpoint.texts if is_tokens else checkpoint.probe)
+    if checkpoint.probe.dim() != 2 or checkpoint.probe.shape[1] != width or not count:
         raise CheckpointError(f"{path} holds no usable test rows: train the model again")
     if len(checkpoint.labels) != labels:
         raise CheckpointError(

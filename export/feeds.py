@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,6 @@ def rows_in(feed: Feed) -> int:
     return len(next(iter(feed.values())))
 
 
-def bytes_in(feed: Feed) -> int:
-    """What the arrays of a feed take in memory."""
-    return sum(array.nbytes for array in feed.values())
-
-
 def cut(feed: Feed, start: int, end: int) -> Feed:
     """The rows from `start` up to `end`."""
     return {name: array[start:end] for name, array in feed.items()}
@@ -38,31 +33,6 @@ def repeated(feed: Feed, rows: int) -> Feed:
     """As many rows as told, the same ones over and over."""
     chosen = np.arange(rows) % rows_in(feed)
     return {name: array[chosen] for name, array in feed.items()}
-
-
-def in_parts(feed: Feed, rows: int) -> Iterator[Feed]:
-    """All rows, so many at a time."""
-    for start in range(0, rows_in(feed), rows):
-        yield cut(feed, start, start + rows)
-
-
-def joined(feeds: Sequence[Feed]) -> Feed:
-    """The rows of several feeds one after another, padded to the longest."""
-    if len(feeds) == 1:
-        return feeds[0]
-    return {name: _stacked([feed[name] for feed in feeds]) for name in feeds[0]}
-
-
-def _stacked(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    longest = max(array.shape[1] for array in arrays)
-    if all(array.shape[1] == longest for array in arrays):
-        return np.concatenate(arrays)
-    stacked = np.zeros((sum(map(len, arrays)), longest), arrays[0].dtype)
-    end = 0
-    for array in arrays:
-        start, end = end, end + len(array)
-        stacked[start:end, : array.shape[1]] = array
-    return stacked
 
 
 def padded(

@@ -41,10 +41,10 @@ class Head:
         self.graph.append(node)
         return node.outputs[0], node.outputs[1]
 
-    def constant(self, name: str, value: np.ndarray | ir.TensorProtocol) -> ir.Value:
+    def constant(self, name: str, value: np.ndarray | ir.LazyTensor) -> ir.Value:
         """Add an array to the graph."""
         tensor = ir.tensor(value) if isinstance(value, np.ndarray) else value
-        constant = ir.val(name, tensor.dtype, tensor.shape, const_value=tensor)
+        constant = ir.val(name, const_value=tensor)
         self.graph.register_initializer(constant)
         return constant
 
@@ -54,19 +54,19 @@ class Head:
 
     def finish(self, logits: ir.Value, top_logits: ir.Value, top_labels: ir.Value) -> None:
         """Declare the outputs: scores (rows, labels), top_scores and top_labels (rows, k)."""
-        shapes = {"scores": ["rows", self.n_labels], "top_scores": ["rows", "best"]}
-        for name, value in (("scores", logits), ("top_scores", top_logits)):
-            output = self.add("Sigmoid", value)
-            output.name, output.dtype, output.shape = name, logits_type(), ir.Shape(shapes[name])
-            self.graph.outputs.append(output)
-        top_labels.name, top_labels.dtype = "top_labels", ir.DataType.INT64
-        top_labels.shape = ir.Shape(["rows", "best"])
-        self.graph.outputs.append(top_labels)
-
-
-def logits_type() -> ir.DataType:
-    """Of logits and of scores."""
-    return ir.DataType.FLOAT
+        best = ir.Shape(["rows", "best"])
+        for value, name, kind, shape in (
+            (
+                self.add("Sigmoid", logits),
+                "scores",
+                ir.DataType.FLOAT,
+                ir.Shape(["rows", self.n_labels]),
+            ),
+            (self.add("Sigmoid", top_logits), "top_scores", ir.DataType.FLOAT, best),
+            (top_labels, "top_labels", ir.DataType.INT64, best),
+        ):
+            value.name, value.dtype, value.shape = name, kind, shape
+            self.graph.outputs.append(value)
 
 
 def add_exact_head(model: ir.Model, n_labels: int, table: Tensor | None) -> None:
@@ -110,14 +110,14 @@ def add_int8_head(model: ir.Model, table: Tensor) -> None:
     head.finish(head.add("Gemm", embedding, exact, transB=1), top_logits, top_labels)
 
 
-def quantized(table: Tensor) -> tuple[ir.TensorProtocol, np.ndarray]:
+def quantized(table: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """A label table (labels, size) in 8 bits, transposed, and the scale of each label."""
     scale = table.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / 127
     small = torch.empty(table.shape[1], len(table), dtype=torch.int8)
     for rows in torch.arange(len(table)).split(2**16):
         part = table[rows[0] : rows[-1] + 1] / scale[rows, None]
         small[:, rows[0] : rows[-1] + 1] = part.round().to(torch.int8).T
-    return ir.tensor(small.numpy()), scale.numpy()
+    return small.numpy(), scale.numpy()
 
 
 def _candidates(head: Head, n_labels: int) -> ir.Value:
@@ -136,7 +136,7 @@ def _columns(head: Head, table: Tensor) -> ir.Value:
     return _overridable(head, columns)
 
 
-def _table(table: Tensor, *, transposed: bool = False) -> ir.TensorProtocol:
+def _table(table: Tensor, *, transposed: bool = False) -> ir.LazyTensor:
     """A table as the graph's own, of which a transposed copy lives only while it is written."""
     shape = ir.Shape(table.shape[::-1] if transposed else table.shape)
 
@@ -146,8 +146,8 @@ def _table(table: Tensor, *, transposed: bool = False) -> ir.TensorProtocol:
     return ir.LazyTensor(value, ir.DataType.FLOAT, shape, name=TABLE)
 
 
-def _overridable(head: Head, tensor: ir.TensorProtocol) -> ir.Value:
-    """A table that callers may replace, in theory: so ONNX Runtime maps the file and copies nothing.
+def _overridable(head: Head, tensor: ir.LazyTensor) -> ir.Value:
+    """A table that callers could replace: so ONNX Runtime maps the file and copies nothing.
 
     A constant would be rearranged into a copy at every start, and one row would take longer: that
     order pays for many rows at once.

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from export.feeds import Feed, padded
+from export.manifest import InputSpec
 from train.batches import GREATEST_DENSITY
 from train.checkpoint import Checkpoint
+from train.encoding import TokenEncoder
 
 LEAST_SPARSE_WIDTH = 4096
 """Narrower rows are sent as fast in full."""
@@ -46,12 +49,10 @@ class GraphInputs:
             shape = {0: rows, 1: torch.export.Dim("length", max=self.width)}
         return shape, shape
 
-    def rows(self, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 - what a network takes
-        """The inputs of the graph as a network takes them."""
-        if self.kind == "features":
-            return tensors[0]
+    def rows(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """The inputs of the graph as the arguments of a network."""
         if self.kind == "sparse":
-            return PaddedRows(tensors[0], tensors[1], self.width)
+            return (PaddedRows(tensors[0], tensors[1], self.width),)
         return tuple(tensors)
 
 
@@ -66,7 +67,7 @@ class Trunk(nn.Module):
     def forward(self, first: Tensor, second: Tensor | None = None) -> Tensor:
         """Map the one or two inputs of a graph to what the network gives."""
         tensors = [first] if second is None else [first, second]
-        answer: Tensor = self.network(self.inputs.rows(tensors))
+        answer: Tensor = self.network(*self.inputs.rows(tensors))
         return answer
 
 
@@ -100,6 +101,47 @@ class PaddedRows:
         return zeros.scatter_add(1, self.indices, self.values)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProbeRows:
+    """The probe rows of a checkpoint, as the graph and as torch takes them."""
+
+    spec: InputSpec
+    feed: Feed
+    inputs: list[NDArray[Any]]
+    """The arguments of the predictor."""
+    texts: list[str] | None
+
+
+def probe_rows(checkpoint: Checkpoint, predictor: nn.Module, *, as_features: bool) -> ProbeRows:
+    """Encode the probe rows of a checkpoint, and say what rows of the bundle must be.
+
+    Args:
+        checkpoint: The trained model.
+        predictor: Its network.
+        as_features: Whether a graph of the bundle takes nothing but features.
+    """
+    text = checkpoint.text
+    if text is not None and text["kind"] == "tokens":
+        encoder = TokenEncoder(text["tokenizer"], text["max_tokens"])
+        ids, mask = encoder.encode(checkpoint.texts)
+        spec = InputSpec(
+            kind="text", encoding="tokens", max_tokens=text["max_tokens"], graph="tokens"
+        )
+        feed = {"input_ids": ids, "attention_mask": mask}
+        return ProbeRows(spec=spec, feed=feed, inputs=[ids, mask], texts=checkpoint.texts)
+    width = checkpoint.shape["n_features"]
+    kind = "features" if as_features else kind_of_rows(checkpoint, predictor)
+    spec = InputSpec(kind=kind, width=width, names=checkpoint.features or None)
+    if text is not None:
+        spec = InputSpec(kind="text", encoding="tfidf", width=width, graph=kind)
+    return ProbeRows(
+        spec=spec,
+        feed=feed_of(kind, checkpoint.probe),
+        inputs=[checkpoint.probe.to_dense().numpy()],
+        texts=None if text is None else checkpoint.texts,
+    )
+
+
 def kind_of_rows(checkpoint: Checkpoint, predictor: nn.Module) -> str:
     """Whether rows are best sent as `features` or, being wide and mostly zero, as `sparse`."""
     probe, width = checkpoint.probe, checkpoint.shape["n_features"]
@@ -114,7 +156,7 @@ def takes_sparse(predictor: nn.Module, width: int) -> bool:
     inputs = GraphInputs("sparse", width)
     try:
         with torch.no_grad():
-            predictor(inputs.rows(inputs.examples()))
+            predictor(*inputs.rows(inputs.examples()))
     except (TypeError, AttributeError):
         return False
     return True

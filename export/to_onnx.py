@@ -24,10 +24,11 @@ from export.feeds import GRAPH_INPUTS
 from export.head import FILED_BYTES, TABLE, add_exact_head, add_int8_head
 from export.inputs import GraphInputs, Trunk
 from export.manifest import LabelTable
+from train.checkpoint import FromTokens
 from train.nets.inference import GradientInference
 
 OPSET = 20
-LEAST_FILED_BYTES = 2**20
+LEAST_FILED_BYTES = 2**16
 """Smaller arrays stay in the graph even where others have a file."""
 
 
@@ -46,7 +47,7 @@ class WithPath(nn.Module):
 
 
 class Embedder(nn.Module):
-    """A predictor up to what its logits are the inner products of, with the label table."""
+    """A network up to what its logits are the inner products of, with the label table."""
 
     def __init__(self, predictor: nn.Module) -> None:
         super().__init__()
@@ -58,11 +59,25 @@ class Embedder(nn.Module):
         embedding: Tensor = self.network.embed(self.before(x))
         return embedding
 
-    @torch.no_grad()
-    def table(self) -> Tensor:
-        """The label table, (labels, size)."""
-        table: Tensor = self.network.label_embeddings()
-        return table.detach()
+
+def embedder_of(predictor: nn.Module) -> nn.Module:
+    """A predictor that `embeds`, up to its embeddings."""
+    if isinstance(predictor, FromTokens):
+        return FromTokens(predictor.encoder, Embedder(predictor.network))
+    return Embedder(predictor)
+
+
+@torch.no_grad()
+def table_of(predictor: nn.Module) -> Tensor:
+    """The label table of a predictor that `embeds`, (labels, size)."""
+    table: Tensor = network_of(predictor).label_embeddings()
+    return table.detach()
+
+
+def network_of(predictor: nn.Module) -> Any:  # noqa: ANN401 - its methods are asked for by name
+    """What comes after a text encoder and input scaling, if there are any."""
+    inside = predictor.network if isinstance(predictor, FromTokens) else predictor
+    return parts_of(inside)[-1]
 
 
 def parts_of(predictor: nn.Module) -> list[Any]:
@@ -72,12 +87,12 @@ def parts_of(predictor: nn.Module) -> list[Any]:
 
 def descends(predictor: nn.Module) -> bool:
     """Whether a predictor finds its answer by gradient-based inference."""
-    return isinstance(parts_of(predictor)[-1], GradientInference)
+    return isinstance(network_of(predictor), GradientInference)
 
 
 def embeds(predictor: nn.Module) -> bool:
     """Whether the logits of a predictor are inner products of embeddings and a label table."""
-    network = parts_of(predictor)[-1]
+    network = network_of(predictor)
     return hasattr(network, "embed") and hasattr(network, "label_embeddings")
 
 
@@ -100,12 +115,11 @@ def export_predictor(
         model = _folded(_traced(traced, inputs, ["logits", "path"], optimize=False))
         add_exact_head(model, n_labels, None)
     elif embeds(predictor):
-        embedder = Embedder(predictor)
-        model = _traced(Trunk(embedder, inputs), inputs, ["embedding"])
+        model = _traced(Trunk(embedder_of(predictor), inputs), inputs, ["embedding"])
         if int8:
-            add_int8_head(model, embedder.table())
+            add_int8_head(model, table_of(predictor))
         else:
-            add_exact_head(model, n_labels, embedder.table())
+            add_exact_head(model, n_labels, table_of(predictor))
     else:
         model = _traced(Trunk(predictor, inputs), inputs, ["logits"])
         add_exact_head(model, n_labels, None)
@@ -157,7 +171,8 @@ def save_encoder(model: Path, kind: str, path: Path) -> int | None:
     graph.inputs.extend(kept)
     graph.initializers.pop(TABLE, None)
     onnx.save(ir.to_proto(encoder), path)
-    return int(embedding.shape[1])
+    size = embedding.shape[1]
+    return size if isinstance(size, int) else None
 
 
 def filed_table(model: Path, n_labels: int) -> LabelTable | None:
@@ -166,8 +181,9 @@ def filed_table(model: Path, n_labels: int) -> LabelTable | None:
     if table is None or not isinstance(table.const_value, ir.ExternalTensor):
         return None
     array = table.const_value
-    by_label = array.shape[0] == n_labels
-    size = int(array.shape[1 if by_label else 0])
+    rows, columns = array.shape.numpy()
+    by_label = rows == n_labels
+    size = columns if by_label else rows
     return LabelTable(size=size, offset=array.offset or 0, by_label=by_label)
 
 

@@ -63,7 +63,7 @@ def check_parity(
     Args:
         predictor: What torch runs.
         model: The graph, saved or not.
-        rows: What the predictor takes: features, or token numbers and their mask.
+        rows: The argument of the predictor, or all of them: features, or tokens and their mask.
         feed: The same rows as the graph takes them, if not as `features`.
         top_k: How many labels are compared.
         is_exact: Whether the graph must find all the best labels; if not, `LEAST_RECALL` of them.
@@ -87,9 +87,7 @@ def check_parity(
     assert kept is not None  # noqa: S101 - a checkpoint without rows is refused before
     recall = 1.0 if is_exact else tally.found / tally.wanted
     _check_recall(recall)
-    return Parity(
-        rows=n_rows, largest_difference=tally.difference, scores=kept, recall=recall
-    )
+    return Parity(rows=n_rows, largest_difference=tally.difference, scores=kept, recall=recall)
 
 
 def check_path(predictor: nn.Module, model: ir.Model, rows: NDArray[np.float32]) -> float:
@@ -110,7 +108,7 @@ def _listed(rows: NDArray[Any] | Sequence[NDArray[Any]]) -> Sequence[NDArray[Any
 
 @torch.no_grad()
 def _logits(predictor: nn.Module, inputs: Sequence[Tensor]) -> Tensor:
-    logits: Tensor = predictor(inputs[0] if len(inputs) == 1 else tuple(inputs))
+    logits: Tensor = predictor(*inputs)
     return logits
 
 
@@ -119,10 +117,11 @@ def _session(model: ir.Model | Path) -> Iterator[Any]:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     with tempfile.TemporaryDirectory() as folder:
-        path = model
-        if isinstance(path, ir.Model):
-            path = Path(folder) / "model.onnx"
+        path = Path(folder) / "model.onnx"
+        if isinstance(model, ir.Model):
             save_graph(model, path)
+        else:
+            path = model
         yield ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

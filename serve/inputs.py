@@ -78,7 +78,7 @@ Rows = DenseRows | SparseRows | TextRows
 class Parts:
     """The inputs of one or more calls, and where the rows of their answers belong."""
 
-    feeds: list[Feed]
+    feeds: Sequence[Feed]
     order: NDArray[np.int64] | None
     """The row that each row of the answers is; None: they are in order."""
 
@@ -114,7 +114,9 @@ def sparse_parts(rows: SparseRows) -> Parts:
     feeds = []
     for span in spans:
         chosen = order[span]
-        stored = np.concatenate([np.arange(s, s + n) for s, n in _runs(starts, rows.counts, chosen)])
+        stored = np.concatenate(
+            [np.arange(s, s + n) for s, n in _runs(starts, rows.counts, chosen)]
+        )
         feeds.append(padded(rows.counts[chosen], rows.columns[stored], rows.values[stored]))
     return Parts(feeds, order)
 
@@ -136,9 +138,7 @@ def token_parts(feed: Feed) -> Parts:
 def sparse_rows(feed: Feed) -> SparseRows:
     """Padded rows without their padding."""
     is_stored = feed["values"] != 0
-    return SparseRows(
-        is_stored.sum(axis=1), feed["indices"][is_stored], feed["values"][is_stored]
-    )
+    return SparseRows(is_stored.sum(axis=1), feed["indices"][is_stored], feed["values"][is_stored])
 
 
 def in_order(answers: Sequence[NDArray[Any]], order: NDArray[np.int64] | None) -> NDArray[Any]:
@@ -168,9 +168,9 @@ def _spans(falling: NDArray[np.int64]) -> Iterator[slice]:
         longest = int(falling[start])
         if end == len(falling):
             yield slice(start, end)
-        elif (
-            longest > WORTH_SPLITTING * falling[end] and (end - start) * longest > FEW_CELLS
-        ) or (end + 1 - start) * longest > MOST_CELLS:
+        elif (longest > WORTH_SPLITTING * falling[end] and (end - start) * longest > FEW_CELLS) or (
+            end + 1 - start
+        ) * longest > MOST_CELLS:
             yield slice(start, end)
             start = end
 

@@ -85,6 +85,10 @@ def parse_rows(inputs: object, rules: RowRules, *, with_booleans: bool) -> Rows:
         )
     if rules.kind == "text":
         return _texts(inputs, rules.max_characters)
+    return _numbers(inputs, rules, with_booleans=with_booleans)
+
+
+def _numbers(inputs: list[Any], rules: RowRules, *, with_booleans: bool) -> Rows:
     first, width = inputs[0], rules.width
     if isinstance(first, dict):
         stored = _stored(inputs, width, with_booleans=with_booleans)
@@ -95,7 +99,7 @@ def parse_rows(inputs: object, rules: RowRules, *, with_booleans: bool) -> Rows:
         return DenseRows(_dense(inputs, width, with_booleans=with_booleans))
     if width > WIDEST_IN_FULL:
         raise InvalidInputError(
-            f"row 0 must be an object from column number to value, got a list: "
+            "row 0 must be an object from column number to value, got a list: "
             f"rows of {width} numbers are not taken in full"
         )
     return _compressed(_dense(inputs, width, with_booleans=with_booleans))
@@ -110,17 +114,7 @@ def _texts(texts: list[Any], max_characters: int) -> TextRows:
                 f"row {index} has {len(text)} characters, at most {max_characters} are taken: "
                 "shorten it"
             )
-        if not text.isascii() and not _is_unicode(text):
-            raise InvalidInputError(f"row {index} holds half of a surrogate pair: mend its encoding")
     return TextRows(texts)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _first_row_error(first: object, width: int) -> InvalidInputError:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
 
-from export.bundle import Manifest
+from export.manifest import Manifest
 
 SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01),
@@ -46,6 +54,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._request_seconds = self._histogram("request", "from a request's headers to its answer")
         self._queue_seconds = self._histogram("queue", "that a request waited for a batch")
         self._inference_seconds = self._histogram("inference", "that one batch took in the model")
@@ -65,6 +74,9 @@ class Telemetry:
         )
         self._in_flight = self._gauge("in_flight_requests", "Prediction requests being answered.")
         self._queued = self._gauge("queued_rows", "Rows that wait for a model.", BY_MODEL)
+        self._load_seconds = self._gauge(
+            "load_seconds", "Seconds from a bundle's verified files to the loaded model.", BY_MODEL
+        )
         self._info = Info(
             "labelwright_model", "The loaded models.", ("model",), registry=self.registry
         )
@@ -91,6 +103,10 @@ class Telemetry:
             rows=self._rows.labels(*key),
             answered=self._requests.labels(*key, "200"),
         )
+
+    def loaded(self, manifest: Manifest, seconds: float) -> None:
+        """Tell how long a model took to load."""
+        self._load_seconds.labels(manifest.name, manifest.method).set(seconds)
 
     def watch_queue(self, manifest: Manifest, queued_rows: Callable[[], int]) -> None:
         """Read the length of a model's queue from its owner whenever metrics are scraped."""
