@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import resource
 import socket
 import sys
 import time
@@ -20,6 +19,7 @@ from serve.app import create_app
 from serve.predictor import OnnxPredictor
 from serve.service import Service
 from serve.settings import Settings
+from serve.telemetry import peak_memory_bytes
 from train.errors import ConfigError
 
 # Of --grace, for closing connections after the last answer; uvicorn looks only every 0.1 s.
@@ -64,7 +64,8 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
     def on_ready() -> None:
         announce(f"serving {names} on {address}")
-        announce(f"ready after {time.monotonic() - started:.1f} s, {_resident()}")
+        seconds, megabytes = time.monotonic() - started, peak_memory_bytes() / 1e6
+        announce(f"ready after {seconds:.1f} s with at most {megabytes:,.0f} MB in memory")
 
     server.on_ready = on_ready
     server.run(sockets=[listener])
@@ -113,12 +114,6 @@ class DrainingServer(uvicorn.Server):
         left = max(deadline - time.monotonic() - 0.2, 0)
         self.config.timeout_graceful_shutdown = left  # type: ignore[assignment]
         self.should_exit = True
-
-
-def _resident() -> str:
-    """What the process has in memory, files that are mapped included."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return f"{peak * (1 if sys.platform == 'darwin' else 1024) / 1e6:,.0f} MB in memory at most"
 
 
 def _listen(host: str, port: int) -> socket.socket:

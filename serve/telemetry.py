@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +13,6 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Info,
-    ProcessCollector,
     generate_latest,
 )
 
@@ -49,12 +50,17 @@ class ModelMeters:
         self.answered.inc()
 
 
+def peak_memory_bytes() -> int:
+    """Most that the process had in memory, mapped files that were read included."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
 class Telemetry:
     """All metrics of one application, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
         self._request_seconds = self._histogram("request", "from a request's headers to its answer")
         self._queue_seconds = self._histogram("queue", "that a request waited for a batch")
         self._inference_seconds = self._histogram("inference", "that one batch took in the model")
@@ -76,6 +82,9 @@ class Telemetry:
         self._queued = self._gauge("queued_rows", "Rows that wait for a model.", BY_MODEL)
         self._load_seconds = self._gauge(
             "load_seconds", "Seconds from a bundle's verified files to the loaded model.", BY_MODEL
+        )
+        self._gauge("peak_memory_bytes", "Most that the process had in memory.").set_function(
+            peak_memory_bytes
         )
         self._info = Info(
             "labelwright_model", "The loaded models.", ("model",), registry=self.registry
