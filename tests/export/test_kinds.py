@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import replace
 
 import faiss
@@ -24,7 +25,10 @@ from export.inputs import PaddedRows, feed_of, takes_sparse
 from export.quantize import check_quality, macro_f1
 from export.to_onnx import export_predictor, save_graph
 from export.verify import check_parity
+from serve.bench_labels import race
+from serve.predictor import OnnxPredictor
 from train.checkpoint import Checkpoint, InputScaling, save_checkpoint
+from train.errors import UserError
 from train.nets.mlp import FeatureNet, TaskNet
 
 WIDTH, LABELS = 5000, 30
@@ -269,6 +273,40 @@ def test_an_index_finds_what_the_manifest_promises(tmp_path):
     shares = [len(set(a) & set(b)) / 10 for a, b in zip(found, best(net, rows, 10), strict=True)]
     assert np.mean(shares) == pytest.approx(search.recall, abs=0.02)
     assert search.recall >= 0.98
+
+
+@pytest.mark.parametrize("options", [{}, {"int8": True}, {"index": "ivf"}])
+def test_the_server_finds_the_best_labels_of_a_large_table(tmp_path, small_files, options):
+    net, rows = task_net(labels=10_001), wide_rows()
+    bundle = exported(tmp_path, checkpoint_of(net, rows, labels=10_001), **options)
+    assert bundle.has("search.onnx")
+    assert bundle.has("thresholds.npy")
+    predictor = OnnxPredictor(bundle)
+    scored = predictor.run(predictor.probe_rows(), 10)
+    exact = predictor.run(predictor.probe_rows(), 10, with_scores=True)
+    expected = net(rows).sigmoid().detach().numpy()
+    np.testing.assert_allclose(exact.scores, expected, atol=1e-6)
+    picked = np.take_along_axis(expected, scored.top_labels, axis=1)
+    np.testing.assert_allclose(scored.top_scores, picked, atol=1e-6)
+    shares = [
+        len(set(a) & set(b)) / 10
+        for a, b in zip(scored.top_labels, best(net, rows, 10), strict=True)
+    ]
+    assert np.mean(shares) >= 0.98
+    # As many as are asked for, however few are in the cells that are searched.
+    assert predictor.run(predictor.probe_rows(2), 5000).top_labels.shape == (2, 5000)
+    results = race(predictor, rounds=1, threads=1)
+    assert {found.batch for found in results} == {1, 32}
+    assert all(found.recall >= 0.9 for found in results)
+    assert "faiss Flat" in {found.way for found in results}
+
+
+def test_a_server_without_faiss_says_so(tmp_path, monkeypatch):
+    net, rows = task_net(labels=10_000), wide_rows()
+    bundle = exported(tmp_path, checkpoint_of(net, rows, labels=10_000), index="ivf")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UserError, match=r'needs faiss: pip install "labelwright\[ann\]"'):
+        OnnxPredictor(bundle)
 
 
 def trained_on(rows, labels=LABELS):
