@@ -69,7 +69,7 @@ def generated(count: int, seed: int) -> list[dict[str, object]]:
 
 def make_bundles(folder: Path) -> tuple[Path, Path]:
     """Train on generated texts; export in 32 and in 8 bits."""
-    lines = [json.dumps(row) for row in generated(600, seed=0)]
+    lines = [json.dumps(row) for row in generated(1500, seed=0)]
     (folder / "topics.jsonl").write_text("\n".join(lines), "utf-8")
     run = ["--encoder", "minilm", "--max-tokens", "128", "--epochs", "10", "--no-progress"]
     _python("-m", "train", "ce", "--dataset", "topics.jsonl", *run, "--out", "run", folder=folder)

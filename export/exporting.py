@@ -49,6 +49,10 @@ from train.checkpoint import Checkpoint, load_checkpoint
 from train.errors import CheckpointError, needs_extra
 
 
+STORED_ROWS = 64
+"""Probe rows that a bundle keeps: a server runs them before it is ready."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
     """How a bundle is made."""
@@ -90,13 +94,13 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
             search=_index(predictor, rows, folder) if options.index else search,
             quantized=quantized,
         )
-        stored = len(parity.scores)
+        stored = min(STORED_ROWS, len(parity.scores))
         contents = Contents(
             labels=checkpoint.labels,
             probe=cut(rows.feed, 0, stored),
-            probe_scores=parity.scores,
+            probe_scores=parity.scores[:stored],
             probe_texts=None if rows.texts is None else rows.texts[:stored],
-            energy_scores=None if energy_parity is None else energy_parity.scores,
+            energy_scores=None if energy_parity is None else energy_parity.scores[:stored],
         )
         _write_text_encoder(checkpoint, folder)
         manifest = write_bundle(folder, manifest, contents)
