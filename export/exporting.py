@@ -48,7 +48,6 @@ from export.verify import Parity, check_parity, check_path, check_search, scores
 from train.checkpoint import Checkpoint, load_checkpoint
 from train.errors import CheckpointError, needs_extra
 
-
 STORED_ROWS = 64
 """Probe rows that a bundle keeps: a server runs them before it is ready."""
 
