@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import tyro
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from export.bundle import load_bundle
+from serve.bench_labels import race, race_table
 from serve.predictor import OnnxPredictor
 from train.errors import EXIT_OK, ConfigError
 
@@ -74,25 +73,32 @@ def bench_command(argv: Sequence[str]) -> int:
         if stop.code == EXIT_OK:  # after --help
             print("example: python -m serve bench runs/demo/*/model.bundle")
         raise
-    speeds = measure(options)
+    predictors = load(options)
+    speeds = measure(predictors, options)
     Console().print(speed_table(speeds, options))
+    for predictor in predictors:
+        _race(predictor, options)
     if options.plot is not None:
         write_plot(speeds, options.plot)
         print(f"saved {options.plot}")
     return EXIT_OK
 
 
-def measure(options: BenchOptions) -> list[Speed]:
-    """Score the same number of rows with every bundle, round after round.
-
-    Models of a data set stand together, the slowest first.
-    """
+def load(options: BenchOptions) -> list[OnnxPredictor]:
+    """The models of all bundles, energy networks beside those they taught."""
     bundles = [load_bundle(path) for path in options.bundles]
     graphs = [graph for bundle in bundles for graph in (bundle, bundle.energy()) if graph]
-    predictors = [
+    return [
         OnnxPredictor(graph, threads=options.threads, max_batch_rows=options.batch)
         for graph in graphs
     ]
+
+
+def measure(predictors: Sequence[OnnxPredictor], options: BenchOptions) -> list[Speed]:
+    """Score the same number of rows with every model, round after round.
+
+    Models of a data set stand together, the slowest first.
+    """
     seconds: list[list[float]] = [[] for _ in predictors]
     for _ in track(range(options.rounds), "measuring", transient=True):
         for predictor, times in zip(predictors, seconds, strict=True):
@@ -115,18 +121,26 @@ def measure(options: BenchOptions) -> list[Speed]:
     return sorted(speeds, key=lambda speed: (list(slowest).index(speed.dataset), speed.ratio))
 
 
+def _race(predictor: OnnxPredictor, options: BenchOptions) -> None:
+    """Compare a bundle that has a large label table with faiss, if that is installed."""
+    try:
+        results = race(predictor, options.rounds, options.threads)
+    except ModuleNotFoundError:
+        print('comparing the search of labels needs faiss: pip install "labelwright[ann]"')
+        return
+    if results:
+        Console().print(race_table(predictor.manifest.name, results))
+
+
 def _seconds(predictor: OnnxPredictor, rows: int, batch: int) -> float:
     k = min(TOP_K, predictor.manifest.label_count)
-    batches = _batches(predictor.bundle.probe_features, rows, batch)
+    whole, rest = divmod(rows, batch)
+    batches = [predictor.probe_rows(batch)] * whole
+    batches += [predictor.probe_rows(rest)] if rest else []
     started = time.perf_counter()
-    for features in batches:
-        predictor.run(features, k)
+    for inputs in batches:
+        predictor.run(inputs, k)
     return time.perf_counter() - started
-
-
-def _batches(probe: NDArray[np.float32], rows: int, batch: int) -> list[NDArray[np.float32]]:
-    repeated = np.resize(probe, (rows, probe.shape[1]))
-    return [repeated[start : start + batch] for start in range(0, rows, batch)]
 
 
 def speed_table(speeds: Sequence[Speed], options: BenchOptions) -> Table:

@@ -1,7 +1,7 @@
-"""Pure ASGI around FastAPI: `POST /predict` never reaches it, all else gets a request id.
+"""Pure ASGI around FastAPI: predictions never reach it, all else gets a request id.
 
-FastAPI's routing and validation cost several times what a small model does, so the one busy route
-goes straight to the service. It is declared to FastAPI all the same, see `serve.app`.
+FastAPI's routing and validation cost several times what a small model does, so the busy routes
+go straight to the service. They are declared to FastAPI all the same, see `serve.app`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.batching import Outcome
 from serve.errors import BodyTimeoutError, ClientGoneError, Reply, error_reply
-from serve.service import Exchange, Service
+from serve.service import EMBED_PATH, PREDICT_PATH, Exchange, Service
 
 logger = logging.getLogger("serve")
 
-PREDICT_PATH = "/predict"
+FAST_PATHS = frozenset({PREDICT_PATH, EMBED_PATH})
 BODY_SECONDS = 30.0
 
 
@@ -33,7 +33,7 @@ class FastPath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one connection of any kind."""
         is_http = scope["type"] == "http"
-        if is_http and scope["path"] == PREDICT_PATH and scope["method"] == "POST":
+        if is_http and scope["path"] in FAST_PATHS and scope["method"] == "POST":
             await self._predict(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -41,7 +41,7 @@ class FastPath:
     async def _predict(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
         headers = dict(scope["headers"])
-        exchange = service.begin(headers)
+        exchange = service.begin(headers, scope["path"])
         try:
             outcome = await self._outcome(exchange, headers, receive)
             if isinstance(outcome, ClientGoneError):
@@ -65,7 +65,7 @@ class FastPath:
     async def _scores(self, exchange: Exchange, body: bytes, receive: Receive) -> Outcome:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         job = self._service.enqueue(exchange, body, partial(_settle, future))
-        if exchange.model and exchange.model.batcher.runs_inline(job.rows):
+        if exchange.batcher and exchange.batcher.runs_inline(job.rows):
             return await future
         # The wait may be long enough for the client to hang up, and then its rows need not run.
         hang_up = asyncio.ensure_future(receive())

@@ -19,6 +19,7 @@ from serve.app import create_app
 from serve.predictor import OnnxPredictor
 from serve.service import Service
 from serve.settings import Settings
+from serve.telemetry import peak_memory_bytes
 from train.errors import ConfigError
 
 # Of --grace, for closing connections after the last answer; uvicorn looks only every 0.1 s.
@@ -37,6 +38,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     Raises:
         UserError: A bundle cannot be served, or the address cannot be listened on.
     """
+    started = time.monotonic()
     predictors = [
         OnnxPredictor(
             load_bundle(path), threads=settings.threads, max_batch_rows=settings.max_batch_rows
@@ -59,7 +61,13 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     names = ", ".join(app.state.service.models)
     address = f"http://{_url_host(settings.host)}:{listener.getsockname()[1]}"
     server = DrainingServer(config, app.state.service, settings.grace)
-    server.on_ready = lambda: announce(f"serving {names} on {address}")
+
+    def on_ready() -> None:
+        announce(f"serving {names} on {address}")
+        seconds, megabytes = time.monotonic() - started, peak_memory_bytes() / 1e6
+        announce(f"ready after {seconds:.1f} s with at most {megabytes:,.0f} MB in memory")
+
+    server.on_ready = on_ready
     server.run(sockets=[listener])
 
 

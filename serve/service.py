@@ -1,6 +1,6 @@
 """The server's core: parse -> enqueue -> answer, in plain calls for any HTTP front end.
 
-exchange = service.begin(headers)         counts the request as in flight, gives it an id
+exchange = service.begin(headers, path)   counts the request as in flight, gives it an id
 service.admit(exchange, headers)          may raise, before the body is read
 service.enqueue(exchange, body, done)     may raise; `done(outcome)` is called once, later
 service.reply(exchange, outcome)          the whole HTTP answer, good or bad
@@ -19,9 +19,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from export.bundle import Manifest
+import numpy as np
+
+from export.bundle import Bundle
+from export.manifest import Manifest
 from serve import api
-from serve.batching import Finished, Job, MicroBatcher, Outcome
+from serve.batching import Finished, Job, MicroBatcher, Outcome, Predictor
 from serve.errors import (
     ApiError,
     DrainingError,
@@ -33,15 +36,17 @@ from serve.errors import (
     json_reply,
     status_and_type,
 )
-from serve.predictor import OnnxPredictor
+from serve.predictor import Embedded, OnnxPredictor, Scored
 from serve.settings import Settings
 from serve.telemetry import ModelMeters, Telemetry
 from train.errors import ConfigError
 
 logger = logging.getLogger("serve")
 
-# Features and scores of all waiting rows stay below this, however wide the model is.
+# Rows and answers of all waiting requests to one model stay below this.
 MAX_QUEUE_BYTES = 256 * 2**20
+PREDICT_PATH, EMBED_PATH = "/predict", "/embed"
+OCTETS = b"application/octet-stream"
 CLIENT_GONE_STATUS = 499
 RETRY_AFTER_DRAIN_SECONDS = 1
 VISIBLE_ASCII = re.compile(rb"[!-~]{1,128}")
@@ -61,22 +66,41 @@ class LoadedModel:
     wire: api.ModelWire
     batcher: MicroBatcher
     meters: ModelMeters
+    embed_batcher: MicroBatcher | None
+    """Where the model has embeddings."""
 
     @property
     def manifest(self) -> Manifest:
         """What the model is."""
         return self.predictor.manifest
 
+    def batcher_of(self, path: str) -> MicroBatcher:
+        """The queue of a route.
+
+        Raises:
+            InvalidInputError: The model has no embeddings.
+        """
+        if path == PREDICT_PATH:
+            return self.batcher
+        if self.embed_batcher is None:
+            raise InvalidInputError(
+                f"model {self.manifest.name!r} has no embeddings: its scores are no inner products"
+            )
+        return self.embed_batcher
+
 
 @dataclass(slots=True)
 class Exchange:
-    """One prediction request on its way; filled in as more of it becomes known."""
+    """One request on its way; filled in as more of it becomes known."""
 
     request_id: str
     started: float
+    path: str
+    wants_bytes: bool = False
     deadline: float = math.inf
     model: LoadedModel | None = None
-    call: api.PredictCall | None = field(default=None, repr=False)
+    call: api.Call | None = field(default=None, repr=False)
+    batcher: MicroBatcher | None = None
 
 
 class Service:
@@ -107,18 +131,29 @@ class Service:
                 f"{first} and {second} are both named {manifest.name!r}: "
                 "serve one of them, or export one under another name"
             )
-        row_bytes = 4 * (manifest.input.width + manifest.label_count)
-        max_rows = min(settings.max_queue_rows, max(1, MAX_QUEUE_BYTES // row_bytes))
         meters = self.telemetry.for_model(manifest)
-        batcher = MicroBatcher(
-            predictor,
-            max_batch_rows=settings.max_batch_rows,
-            max_queue_rows=max_rows,
-            on_batch=meters.batch,
+        self.telemetry.loaded(manifest, predictor.load_seconds)
+
+        def batcher_of(runner: Predictor) -> MicroBatcher:
+            return MicroBatcher(
+                runner,
+                max_batch_rows=settings.max_batch_rows,
+                max_queue_rows=settings.max_queue_rows,
+                max_queue_bytes=MAX_QUEUE_BYTES,
+                on_batch=meters.batch,
+            )
+
+        batcher = batcher_of(predictor)
+        embedder = predictor.embedder
+        embed_batcher = None if embedder is None else batcher_of(embedder)
+        queues = [batcher] if embed_batcher is None else [batcher, embed_batcher]
+        self.telemetry.watch_queue(manifest, lambda: sum(queue.queued_rows for queue in queues))
+        wire = api.ModelWire.of(
+            predictor.bundle,
+            max_rows=_most_rows(predictor.bundle, settings),
+            max_characters=settings.max_text_chars,
         )
-        self.telemetry.watch_queue(manifest, lambda: batcher.queued_rows)
-        wire = api.ModelWire.of(manifest, predictor.labels, max_rows)
-        self.models[manifest.name] = LoadedModel(predictor, wire, batcher, meters)
+        self.models[manifest.name] = LoadedModel(predictor, wire, batcher, meters, embed_batcher)
 
     def request_id(self, headers: Headers) -> str:
         """The caller's `x-request-id` if it is usable, else a new one."""
@@ -127,10 +162,10 @@ class Service:
             return given.decode()
         return f"{self._id_prefix}-{next(self._id_count):x}"
 
-    def begin(self, headers: Headers) -> Exchange:
+    def begin(self, headers: Headers, path: str) -> Exchange:
         """Count a request as in flight, from its headers on."""
         self.in_flight += 1
-        return Exchange(self.request_id(headers), time.perf_counter())
+        return Exchange(self.request_id(headers), time.perf_counter(), path)
 
     def admit(self, exchange: Exchange, headers: Headers) -> None:
         """Refuse what can be refused without reading the body.
@@ -150,6 +185,7 @@ class Service:
                 f"send the header content-type: application/json, got {shown!r}"
             )
         self.check_size(int(headers.get(b"content-length", b"0")))
+        exchange.wants_bytes = OCTETS in headers.get(b"accept", b"")
         timeout = headers.get(b"x-timeout-ms")
         if timeout is not None:
             exchange.deadline = exchange.started + _milliseconds(timeout) / 1e3
@@ -172,11 +208,22 @@ class Service:
         Raises:
             ApiError: The request cannot be answered, or not now.
         """
-        payload = api.parse_body(body)
+        is_embed = exchange.path == EMBED_PATH
+        payload = api.parse_body(body, api.EMBED_FIELDS if is_embed else api.PREDICT_FIELDS)
         exchange.model = model = api.choose_model(payload.get("model"), self.models)
-        exchange.call = call = api.parse_call(payload, body, model.wire)
-        job = Job(call.features, call.k, call.needs_scores, done, exchange.deadline)
-        model.batcher.submit(job)
+        exchange.batcher = batcher = model.batcher_of(exchange.path)
+        call: api.Call
+        if is_embed:
+            call = api.parse_embed_call(payload, body, model.wire, as_bytes=exchange.wants_bytes)
+            answer_bytes = 4 * len(call.rows) * (model.manifest.embedding_size or 0)
+        else:
+            call = api.parse_call(payload, body, model.wire)
+            answer_bytes = (
+                4 * len(call.rows) * (model.wire.label_count if call.needs_scores else 3 * call.k)
+            )
+        exchange.call = call
+        job = Job(call.rows, call.k, call.needs_scores, done, exchange.deadline, answer_bytes)
+        batcher.submit(job)
         return job
 
     def reply(self, exchange: Exchange, outcome: Outcome) -> Reply:
@@ -186,9 +233,17 @@ class Service:
             return self._refusal(exchange, outcome)
         total = time.perf_counter() - exchange.started
         latency = api.Latency(outcome.queue_seconds, outcome.inference_seconds, total)
-        body = api.answer(call, outcome.scored, model.wire, exchange.request_id, latency)
         model.meters.answer(total, outcome.queue_seconds)
-        return json_reply(200, body, exchange.request_id)
+        answer = outcome.answer
+        if isinstance(call, api.PredictCall) and isinstance(answer, Scored):
+            body = api.answer(call, answer, model.wire, exchange.request_id, latency)
+            return json_reply(200, body, exchange.request_id)
+        if isinstance(call, api.EmbedCall) and isinstance(answer, Embedded):
+            if call.as_bytes:
+                return _octets(answer, exchange.request_id)
+            body = api.embed_answer(answer, model.wire, exchange.request_id, latency)
+            return json_reply(200, body, exchange.request_id)
+        return self._refusal(exchange, TypeError("an answer to another call"))
 
     def _refusal(self, exchange: Exchange, outcome: Outcome) -> Reply:
         error = outcome if isinstance(outcome, Exception) else TypeError("an answer without a call")
@@ -222,6 +277,27 @@ class Service:
         """End the worker threads."""
         for model in self.models.values():
             model.batcher.close()
+            if model.embed_batcher is not None:
+                model.embed_batcher.close()
+
+
+def _most_rows(bundle: Bundle, settings: Settings) -> int:
+    """Rows that one request may have, so that dense ones are refused before they are allocated."""
+    spec = bundle.manifest.input
+    row_bytes = 4 * (spec.width or 1) if spec.kind == "features" else 1
+    return min(settings.max_queue_rows, max(1, MAX_QUEUE_BYTES // row_bytes))
+
+
+def _octets(embedded: Embedded, request_id: str) -> Reply:
+    """Embeddings as float32 numbers, row after row, little end first."""
+    body = np.ascontiguousarray(embedded.vectors, dtype="<f4").tobytes()
+    headers = [
+        (b"content-type", OCTETS),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id.encode()),
+        (b"x-embedding-size", str(embedded.vectors.shape[1]).encode()),
+    ]
+    return Reply(200, headers, body)
 
 
 def _milliseconds(value: bytes) -> float:

@@ -29,6 +29,8 @@ class Settings:
     """Rows that may wait for one model before requests are turned away with 429."""
     max_batch_rows: int = 64
     """Rows that a model gets at once; a larger request runs alone."""
+    max_text_chars: int = 100_000
+    """Characters that one text may have."""
     grace: float = 10.0
     """Seconds that accepted requests have to finish after SIGTERM."""
 
@@ -39,7 +41,13 @@ class Settings:
             )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port must lie between 0 and 65535, got {self.port}")
-        for name in ("threads", "max_body_mb", "max_queue_rows", "max_batch_rows"):
+        for name in (
+            "threads",
+            "max_body_mb",
+            "max_queue_rows",
+            "max_batch_rows",
+            "max_text_chars",
+        ):
             if getattr(self, name) < 1:
                 flag = name.replace("_", "-")
                 raise ConfigError(f"--{flag} must be at least 1, got {getattr(self, name)}")

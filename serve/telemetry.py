@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    generate_latest,
+)
 
-from export.bundle import Manifest
+from export.manifest import Manifest
 
 SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01),
@@ -41,6 +50,12 @@ class ModelMeters:
         self.answered.inc()
 
 
+def peak_memory_bytes() -> int:
+    """Most that the process had in memory, mapped files that were read included."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
 class Telemetry:
     """All metrics of one application, in a registry of their own."""
 
@@ -65,6 +80,12 @@ class Telemetry:
         )
         self._in_flight = self._gauge("in_flight_requests", "Prediction requests being answered.")
         self._queued = self._gauge("queued_rows", "Rows that wait for a model.", BY_MODEL)
+        self._load_seconds = self._gauge(
+            "load_seconds", "Seconds from a bundle's verified files to the loaded model.", BY_MODEL
+        )
+        self._gauge("peak_memory_bytes", "Most that the process had in memory.").set_function(
+            peak_memory_bytes
+        )
         self._info = Info(
             "labelwright_model", "The loaded models.", ("model",), registry=self.registry
         )
@@ -91,6 +112,10 @@ class Telemetry:
             rows=self._rows.labels(*key),
             answered=self._requests.labels(*key, "200"),
         )
+
+    def loaded(self, manifest: Manifest, seconds: float) -> None:
+        """Tell how long a model took to load."""
+        self._load_seconds.labels(manifest.name, manifest.method).set(seconds)
 
     def watch_queue(self, manifest: Manifest, queued_rows: Callable[[], int]) -> None:
         """Read the length of a model's queue from its owner whenever metrics are scraped."""

@@ -58,6 +58,8 @@ class Checkpoint:
     """
     texts: list[str] = field(default_factory=list)
     """Test texts; of `tfidf` they are those of `probe`, which is empty for tokens."""
+    probe_labels: list[list[int]] = field(default_factory=list)
+    """Label numbers of the rows of `probe`, or of `texts`; empty in older files."""
     schema: int = SCHEMA_VERSION
 
     def predictor(self) -> nn.Module:
@@ -97,7 +99,11 @@ class Checkpoint:
 
     def _network(self) -> nn.Module:
         """The trained network, for rows that are scaled already."""
-        return self._built("predictor", lambda network: network.load_state_dict(self.weights))
+        return self._built("predictor", self._fill_predictor)
+
+    def _fill_predictor(self, network: nn.Module) -> None:
+        # The very tensors and no copy: a label table may be gigabytes.
+        network.load_state_dict(self.weights, assign=True)
 
     def _built(self, builder: str, fill: Callable[[Any], object]) -> nn.Module:
         """What that function of the method's module builds, filled with weights."""
