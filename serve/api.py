@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -108,13 +108,18 @@ def parse_body(body: bytes) -> dict[str, Any]:
         raise InvalidInputError(
             f'the body must be an object such as {{"inputs": [[...]]}}, got {kind_of(payload)}'
         )
-    for name in payload:
-        if name not in FIELDS:
-            hint = did_you_mean(name[:40], FIELDS)
-            raise InvalidInputError(f"the body has an unknown field {name[:40]!r}: {hint}")
+    if not are_known(payload):
+        name = next(name for name in payload if name not in FIELDS)
+        hint = did_you_mean(name[:40], FIELDS)
+        raise InvalidInputError(f"the body has an unknown field {name[:40]!r}: {hint}")
     if "inputs" not in payload:
         raise InvalidInputError('the body has no "inputs": send {"inputs": [[...]]}')
     return payload
+
+
+def are_known(fields: Iterable[str]) -> bool:
+    """Whether a body has no fields but those that exist."""
+    return all(name in FIELDS for name in fields)
 
 
 def _with_infinities(body: bytes, error: orjson.JSONDecodeError) -> object:
@@ -164,14 +169,26 @@ def choose_model(name: object, models: Mapping[str, Model]) -> Model:
 
 def parse_call(payload: dict[str, Any], body: bytes, wire: ModelWire) -> PredictCall:
     """Check the fields of a request against the model that is to answer it."""
-    threshold = _threshold(payload.get("threshold"), wire)
-    top_k = _top_k(payload.get("top_k"), wire.label_count)
-    if top_k is None and threshold is None:
-        top_k = min(DEFAULT_TOP_K, wire.label_count)
+    top_k, threshold = _limits(payload, wire)
     features = parse_rows(
         payload["inputs"], wire.width, wire.max_rows, with_booleans=may_hold_booleans(body)
     )
     return PredictCall(features, top_k, threshold)
+
+
+def call_of(fields: dict[str, Any], features: Features, wire: ModelWire) -> PredictCall:
+    """A call whose rows were read and checked before, with the other fields of its request."""
+    return PredictCall(features, *_limits(fields, wire))
+
+
+def _limits(
+    fields: dict[str, Any], wire: ModelWire
+) -> tuple[int | None, np.float32 | NDArray[np.float32] | None]:
+    threshold = _threshold(fields.get("threshold"), wire)
+    top_k = _top_k(fields.get("top_k"), wire.label_count)
+    if top_k is None and threshold is None:
+        top_k = min(DEFAULT_TOP_K, wire.label_count)
+    return top_k, threshold
 
 
 def _top_k(value: object, label_count: int) -> int | None:

@@ -17,8 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from serve import api, schema
 from serve.errors import ApiError, DrainingError, Reply, error_reply, problem
-from serve.fastpath import PREDICT_PATH, FastPath, RequestIds
+from serve.fastpath import FastPath, RequestIds
 from serve.predictor import OnnxPredictor
+from serve.routes import PREDICT_PATH
 from serve.service import RETRY_AFTER_DRAIN_SECONDS, LoadedModel, Service
 from serve.settings import Settings
 

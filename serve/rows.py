@@ -97,7 +97,7 @@ def _dense(rows: list[Any], width: int, *, with_booleans: bool) -> Features:
             _check_dense_row(index, row, width)
     features = np.frombuffer(numbers, dtype=np.float32).reshape(len(rows), width)
     if not np.isfinite(features).all():
-        raise _infinite(int(np.argmin(np.isfinite(features).all(axis=1))))
+        raise infinite_row_error(int(np.argmin(np.isfinite(features).all(axis=1))))
     return features
 
 
@@ -114,7 +114,7 @@ def _check_values(index: int, values: Iterable[object]) -> None:
         if type(value) not in (float, int):
             raise InvalidInputError(f"row {index} must hold numbers only, got {kind_of(value)}")
         if isinstance(value, int) and abs(value) > FLOAT32_MAX:
-            raise _infinite(index)
+            raise infinite_row_error(index)
 
 
 def _sparse(rows: list[Any], width: int, *, with_booleans: bool) -> Features:
@@ -138,7 +138,7 @@ def _scatter(rows: list[dict[str, Any]], numbers: Features, width: int) -> Featu
     columns = _columns(rows, width)
     row_of_number = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     if not np.isfinite(numbers).all():
-        raise _infinite(int(row_of_number[np.argmin(np.isfinite(numbers))]))
+        raise infinite_row_error(int(row_of_number[np.argmin(np.isfinite(numbers))]))
     features = np.zeros((len(rows), width), dtype=np.float32)
     features[row_of_number, columns] = numbers
     return features
@@ -179,7 +179,8 @@ def _other_kind(index: int, row: object, first: str) -> InvalidInputError:
     )
 
 
-def _infinite(index: int) -> InvalidInputError:
+def infinite_row_error(index: int) -> InvalidInputError:
+    """The refusal of a row that float32 cannot hold."""
     return InvalidInputError(
         f"row {index} holds a number that is not finite in 32-bit floating point"
     )

@@ -10,13 +10,17 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from export.bundle import load_bundle
 from serve.app import create_app
 from serve.predictor import OnnxPredictor
+from serve.protocol import FastProtocol
 from serve.service import Service
 from serve.settings import Settings
 from train.errors import ConfigError
@@ -46,9 +50,20 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     app = create_app(settings, predictors)
     listener = _listen(settings.host, settings.port)
     sys.setswitchinterval(SWITCH_SECONDS)
-    config = uvicorn.Config(
+    config = http_config(app, settings)
+    names = ", ".join(app.state.service.models)
+    address = f"http://{_url_host(settings.host)}:{listener.getsockname()[1]}"
+    server = DrainingServer(config, app.state.service, settings.grace)
+    server.on_ready = lambda: announce(f"serving {names} on {address}")
+    server.run(sockets=[listener])
+
+
+def http_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """How uvicorn is to serve the application."""
+    fast: Any = partial(FastProtocol, app.state.service)
+    return uvicorn.Config(
         app,
-        http="httptools",
+        http=fast if settings.http == "protocol" else "httptools",
         ws="none",
         log_config=None,
         access_log=False,
@@ -56,11 +71,6 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         # Behind a proxy the client's address does not matter here: nothing is decided by it.
         proxy_headers=False,
     )
-    names = ", ".join(app.state.service.models)
-    address = f"http://{_url_host(settings.host)}:{listener.getsockname()[1]}"
-    server = DrainingServer(config, app.state.service, settings.grace)
-    server.on_ready = lambda: announce(f"serving {names} on {address}")
-    server.run(sockets=[listener])
 
 
 class DrainingServer(uvicorn.Server):

@@ -1,10 +1,11 @@
 """The server's core: parse -> enqueue -> answer, in plain calls for any HTTP front end.
 
-exchange = service.begin(headers)         counts the request as in flight, gives it an id
-service.admit(exchange, headers)          may raise, before the body is read
-service.enqueue(exchange, body, done)     may raise; `done(outcome)` is called once, later
-service.reply(exchange, outcome)          the whole HTTP answer, good or bad
-service.end()                             no longer in flight
+target = serve.routes.find_target(url)     None: not a busy route, FastAPI answers it
+exchange = service.begin(target, headers)  counts the request as in flight, gives it an id
+service.admit(exchange)                    may raise, before the body is read
+service.enqueue(exchange, body, done)      may raise; `done(outcome)` is called once, later
+service.reply(exchange, outcome)           the whole HTTP answer, good or bad
+service.end()                              no longer in flight
 """
 
 from __future__ import annotations
@@ -16,23 +17,22 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from export.bundle import Manifest
 from serve import api
 from serve.batching import Finished, Job, MicroBatcher, Outcome
+from serve.bodies import unpacked
 from serve.errors import (
     ApiError,
     DrainingError,
     InvalidInputError,
     Reply,
     TooLargeError,
-    UnsupportedTypeError,
-    error_reply,
-    json_reply,
     status_and_type,
 )
+from serve.exchange import Exchange, Headers, Target
 from serve.predictor import OnnxPredictor
 from serve.settings import Settings
 from serve.telemetry import ModelMeters, Telemetry
@@ -45,12 +45,6 @@ MAX_QUEUE_BYTES = 256 * 2**20
 CLIENT_GONE_STATUS = 499
 RETRY_AFTER_DRAIN_SECONDS = 1
 VISIBLE_ASCII = re.compile(rb"[!-~]{1,128}")
-# The form type is what curl declares unless told otherwise, whatever it sends.
-JSON_TYPE = re.compile(
-    rb"application/(([\w.+-]+\+)?json|x-www-form-urlencoded)\s*(;.*)?", re.IGNORECASE
-)
-
-Headers = Mapping[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +60,6 @@ class LoadedModel:
     def manifest(self) -> Manifest:
         """What the model is."""
         return self.predictor.manifest
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One prediction request on its way; filled in as more of it becomes known."""
-
-    request_id: str
-    started: float
-    deadline: float = math.inf
-    model: LoadedModel | None = None
-    call: api.PredictCall | None = field(default=None, repr=False)
 
 
 class Service:
@@ -127,29 +110,27 @@ class Service:
             return given.decode()
         return f"{self._id_prefix}-{next(self._id_count):x}"
 
-    def begin(self, headers: Headers) -> Exchange:
+    def begin(self, target: Target, headers: Headers) -> Exchange:
         """Count a request as in flight, from its headers on."""
         self.in_flight += 1
-        return Exchange(self.request_id(headers), time.perf_counter())
+        return Exchange(target, headers, self.request_id(headers), time.perf_counter())
 
-    def admit(self, exchange: Exchange, headers: Headers) -> None:
+    def admit(self, exchange: Exchange) -> None:
         """Refuse what can be refused without reading the body.
 
         Raises:
-            ApiError: The server stops, the body is too large or no JSON, a header is wrong.
+            ApiError: The server stops, the body is too large or of a wrong type, a header is wrong.
         """
         if self.is_draining:
             raise DrainingError(
                 "the server is stopping: send the request to another one",
                 retry_after=RETRY_AFTER_DRAIN_SECONDS,
             )
-        declared = headers.get(b"content-type")
-        if declared is not None and not JSON_TYPE.fullmatch(declared):
-            shown = declared.decode("latin-1")[:60]
-            raise UnsupportedTypeError(
-                f"send the header content-type: application/json, got {shown!r}"
-            )
-        self.check_size(int(headers.get(b"content-length", b"0")))
+        headers = exchange.headers
+        exchange.target.route.admit(headers)
+        length = headers.get(b"content-length")
+        if length is not None:
+            self.check_size(int(length))
         timeout = headers.get(b"x-timeout-ms")
         if timeout is not None:
             exchange.deadline = exchange.started + _milliseconds(timeout) / 1e3
@@ -172,30 +153,38 @@ class Service:
         Raises:
             ApiError: The request cannot be answered, or not now.
         """
-        payload = api.parse_body(body)
-        exchange.model = model = api.choose_model(payload.get("model"), self.models)
-        exchange.call = call = api.parse_call(payload, body, model.wire)
+        exchange.has_body = True
+        encoding = exchange.headers.get(b"content-encoding")
+        if encoding is not None:
+            body = unpacked(body, encoding, self.max_body_bytes)
+        call = exchange.call = exchange.target.route.parse(exchange, body, self.models)
         job = Job(call.features, call.k, call.needs_scores, done, exchange.deadline)
-        model.batcher.submit(job)
+        exchange.loaded.batcher.submit(job)
         return job
 
     def reply(self, exchange: Exchange, outcome: Outcome) -> Reply:
         """The HTTP answer to a request, counted and, where it is our bug, logged."""
-        model, call = exchange.model, exchange.call
-        if not isinstance(outcome, Finished) or model is None or call is None:
+        if not isinstance(outcome, Finished):
             return self._refusal(exchange, outcome)
         total = time.perf_counter() - exchange.started
         latency = api.Latency(outcome.queue_seconds, outcome.inference_seconds, total)
-        body = api.answer(call, outcome.scored, model.wire, exchange.request_id, latency)
-        model.meters.answer(total, outcome.queue_seconds)
-        return json_reply(200, body, exchange.request_id)
+        try:
+            reply = exchange.target.route.answer(exchange, outcome.scored, latency)
+        except Exception as error:  # noqa: BLE001 - it is logged and answered as our bug
+            return self._refusal(exchange, error)
+        exchange.loaded.meters.answer(total, outcome.queue_seconds)
+        return reply
 
-    def _refusal(self, exchange: Exchange, outcome: Outcome) -> Reply:
-        error = outcome if isinstance(outcome, Exception) else TypeError("an answer without a call")
+    def _refusal(self, exchange: Exchange, error: Exception) -> Reply:
         if not isinstance(error, ApiError):
             logger.error("request %s failed", exchange.request_id, exc_info=error)
         self._count_refusal(exchange, *status_and_type(error))
-        return error_reply(error, exchange.request_id)
+        reply = exchange.target.route.problem(error, exchange.request_id)
+        if not exchange.has_body and b"expect" in exchange.headers:
+            # Told before its body, a client that asked may not send the body at all, so nobody
+            # could say where its next request begins.
+            reply.headers.append((b"connection", b"close"))
+        return reply
 
     def forget(self, exchange: Exchange) -> None:
         """Count a request whose client hung up before its answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -29,6 +29,9 @@ class Settings:
     """Rows that may wait for one model before requests are turned away with 429."""
     max_batch_rows: int = 64
     """Rows that a model gets at once; a larger request runs alone."""
+    http: Literal["protocol", "asgi"] = "protocol"
+    """How predictions are answered: inside uvicorn's HTTP protocol, which is fastest, or through
+    ASGI as any other server would."""
     grace: float = 10.0
     """Seconds that accepted requests have to finish after SIGTERM."""
 
