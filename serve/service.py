@@ -69,16 +69,22 @@ class Service:
         ConfigError: Two bundles have the same name.
     """
 
-    def __init__(self, settings: Settings, predictors: Iterable[OnnxPredictor]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        predictors: Iterable[OnnxPredictor],
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self.max_body_bytes = settings.max_body_bytes
-        self.telemetry = Telemetry()
+        self.telemetry = telemetry or Telemetry()
         self.models: dict[str, LoadedModel] = {}
         self.in_flight = 0
         self.is_draining = False
         self._idle: asyncio.Event | None = None
         self._id_prefix = secrets.token_hex(6)
         self._id_count = itertools.count(1)
-        self.telemetry.watch_in_flight(lambda: self.in_flight)
+        self.telemetry.watch(lambda: self.in_flight, "in_flight_requests")
+        self.telemetry.watch(lambda: not self.is_draining, "ready_workers")
         for predictor in predictors:
             self._add(predictor, settings)
 
@@ -99,7 +105,8 @@ class Service:
             max_queue_rows=max_rows,
             on_batch=meters.batch,
         )
-        self.telemetry.watch_queue(manifest, lambda: batcher.queued_rows)
+        key = (manifest.name, manifest.method)
+        self.telemetry.watch(lambda: batcher.queued_rows, "queued_rows", *key)
         wire = api.ModelWire.of(manifest, predictor.labels, max_rows)
         self.models[manifest.name] = LoadedModel(predictor, wire, batcher, meters)
 
