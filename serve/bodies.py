@@ -6,6 +6,7 @@ import ast
 import zlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serve.errors import InvalidInputError, MalformedBodyError, TooLargeError, UnsupportedTypeError
 from serve.rows import Features
@@ -16,37 +17,40 @@ NPY_TYPES: dict[object, np.dtype[np.floating]] = {
     "<f4": np.dtype(np.float32),
     "<f8": np.dtype(np.float64),
 }
-GZIP_WINDOW = 16 + zlib.MAX_WBITS
-IDENTITY = b"identity"
+# Both formats are told apart by their first bytes.
+GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+PACKINGS = (b"gzip", b"x-gzip", b"deflate")
 
 
 def unpacked(body: bytes, encoding: bytes, max_bytes: int) -> bytes:
     """Undo `content-encoding`; what would be larger than the limit is not unpacked to its end.
 
     Raises:
-        UnsupportedTypeError: An encoding other than gzip.
+        UnsupportedTypeError: An encoding other than gzip and deflate.
         MalformedBodyError: Not what the header says.
         TooLargeError: More than `max_bytes` once unpacked.
     """
     name = encoding.strip().lower()
-    if name == IDENTITY:
+    if name == b"identity":
         return body
-    if name not in (b"gzip", b"x-gzip"):
+    if name not in PACKINGS:
         shown = encoding.decode("latin-1")[:40]
-        raise UnsupportedTypeError(f"content-encoding may be gzip or absent, got {shown!r}")
-    unpacker = zlib.decompressobj(GZIP_WINDOW)
+        raise UnsupportedTypeError(
+            f"content-encoding may be gzip, deflate or absent, got {shown!r}"
+        )
+    unpacker = zlib.decompressobj(GZIP_OR_ZLIB)
     try:
         # One byte more than is allowed tells a body that fits from one that goes on.
         plain = unpacker.decompress(body, max_bytes + 1)
     except zlib.error as error:
-        raise MalformedBodyError(f"the body is not gzip as its header says: {error}") from error
+        raise MalformedBodyError(f"the body is not packed as its header says: {error}") from error
     if len(plain) > max_bytes:
         raise TooLargeError(
             f"a request body may have at most {max_bytes} bytes once unpacked: "
             "send fewer rows at once"
         )
     if not unpacker.eof or unpacker.unused_data:
-        raise MalformedBodyError("the body is not one whole gzip stream: send all of it, once")
+        raise MalformedBodyError("the packed body is not one whole stream: send all of it, once")
     return plain
 
 
@@ -64,7 +68,7 @@ def raw_rows(body: bytes, width: int) -> Features:
     return np.frombuffer(body, dtype="<f4").reshape(-1, width)
 
 
-def npy_rows(body: bytes, width: int) -> Features:
+def npy_rows(body: bytes, width: int) -> NDArray[np.floating]:
     """Rows as `numpy.save` writes them -> (rows, width); one row may be one-dimensional.
 
     The header is read here and not by numpy, which is slow at it and can be told to unpickle.
@@ -94,9 +98,7 @@ def npy_rows(body: bytes, width: int) -> Features:
         raise MalformedBodyError(
             f"the array must have {size} bytes after its header, got {len(body) - start}"
         )
-    numbers = np.frombuffer(body, dtype, offset=start).reshape(shape)
-    with np.errstate(over="ignore"):  # infinities are refused by name of their row later
-        return numbers.astype(np.float32, copy=False)
+    return np.frombuffer(body, dtype, offset=start).reshape(shape)
 
 
 def _npy_header(body: bytes) -> tuple[dict[str, object], int]:

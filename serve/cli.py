@@ -40,7 +40,6 @@ def _parse(argv: Sequence[str]) -> Settings:
             Settings,
             prog="python -m serve",
             args=list(argv),
-            config=(tyro.conf.PositionalRequiredArgs,),
         )
     except SystemExit as stop:
         if stop.code == EXIT_OK:  # after --help

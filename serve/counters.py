@@ -61,7 +61,7 @@ class Slab:
         """Every series with its numbers as they are now."""
         self._refresh()
         for key, (start, size) in self._places.items():
-            yield key, self._numbers[start : start + size].tolist()
+            yield key, list(map(float, self._numbers[start : start + size]))
 
     def _append(self, key: Key, size: int) -> None:
         line = json.dumps([*key, size]).encode() + b"\n"

@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-import numpy as np
-
 from serve import api
 from serve.bodies import npy_rows, raw_rows
 from serve.errors import (
     InvalidInputError,
     Reply,
-    TooLargeError,
     UnsupportedTypeError,
     error_reply,
     json_reply,
@@ -22,7 +19,7 @@ from serve.errors import (
 from serve.exchange import Exchange, Headers
 from serve.predictor import Scored
 from serve.quickjson import quick_payload
-from serve.rows import Features, infinite_row_error
+from serve.rows import checked_features
 from train.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -60,7 +57,9 @@ class PredictRoute:
         if read is not None:
             fields = _query_fields(exchange.target.query)
             exchange.model = model = api.choose_model(fields.get("model"), models)
-            return api.call_of(fields, _checked(read(body, model.wire.width), model), model.wire)
+            width, max_rows = model.wire.width, model.wire.max_rows
+            features = checked_features(read(body, width), width, max_rows)
+            return api.call_of(fields, features, model.wire)
         if exchange.target.query:
             raise InvalidInputError(
                 "a JSON body holds all options itself: leave the query out of the address"
@@ -86,19 +85,6 @@ class PredictRoute:
     def problem(self, error: Exception, request_id: str) -> Reply:
         """The common error shape."""
         return error_reply(error, request_id)
-
-
-def _checked(features: Features, model: LoadedModel) -> Features:
-    """Rows of an array as a JSON body could have held them: not too many, and finite."""
-    if len(features) > model.wire.max_rows:
-        raise TooLargeError(
-            f"at most {model.wire.max_rows} rows fit into one request, got {len(features)}: "
-            "send them in parts"
-        )
-    finite = np.isfinite(features)
-    if not finite.all():
-        raise infinite_row_error(int(np.argmin(finite.all(axis=1))))
-    return features
 
 
 def _query_fields(query: str) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from urllib.parse import unquote
 
 from serve.exchange import Target
+from serve.oip import InferRoute
 from serve.predict import PredictRoute
 
 PREDICT_PATH = "/predict"
-_PREDICT = PredictRoute()
+INFER_PATH = re.compile(rb"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
+_PREDICT, _INFER = PredictRoute(), InferRoute()
 
 
 @lru_cache(maxsize=1024)
@@ -19,4 +22,8 @@ def find_target(url: bytes) -> Target | None:
     path = unquote(raw_path)
     if path == PREDICT_PATH:
         return Target(_PREDICT, query.decode("latin-1"))
+    infer = INFER_PATH.fullmatch(raw_path)
+    if infer is not None:
+        name, version = (None if part is None else unquote(part) for part in infer.groups())
+        return Target(_INFER, query.decode("latin-1"), name, version)
     return None

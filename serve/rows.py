@@ -179,6 +179,27 @@ def _other_kind(index: int, row: object, first: str) -> InvalidInputError:
     )
 
 
+def checked_features(features: NDArray[Any], width: int, max_rows: int) -> Features:
+    """Rows of an array (rows, any) as a JSON body could have held them, in float32.
+
+    Raises:
+        InvalidInputError: Another width, or a row that is not finite in float32.
+        TooLargeError: More than `max_rows` rows.
+    """
+    if features.shape[1] != width:
+        raise InvalidInputError(f"row 0 must have {width} numbers, got {features.shape[1]}")
+    if len(features) > max_rows:
+        raise TooLargeError(
+            f"at most {max_rows} rows fit into one request, got {len(features)}: send them in parts"
+        )
+    with np.errstate(over="ignore"):
+        features = features.astype(np.float32, copy=False)
+    finite = np.isfinite(features)
+    if not finite.all():
+        raise infinite_row_error(int(np.argmin(finite.all(axis=1))))
+    return features
+
+
 def infinite_row_error(index: int) -> InvalidInputError:
     """The refusal of a row that float32 cannot hold."""
     return InvalidInputError(

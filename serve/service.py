@@ -18,12 +18,14 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from export.bundle import Manifest
 from serve import api
 from serve.batching import Finished, Job, MicroBatcher, Outcome
 from serve.bodies import unpacked
+from serve.control import Control
+from serve.counters import Counters
 from serve.errors import (
     ApiError,
     DrainingError,
@@ -33,6 +35,7 @@ from serve.errors import (
     status_and_type,
 )
 from serve.exchange import Exchange, Headers, Target
+from serve.library import Library
 from serve.predictor import OnnxPredictor
 from serve.settings import Settings
 from serve.telemetry import ModelMeters, Telemetry
@@ -44,6 +47,8 @@ logger = logging.getLogger("serve")
 MAX_QUEUE_BYTES = 256 * 2**20
 CLIENT_GONE_STATUS = 499
 RETRY_AFTER_DRAIN_SECONDS = 1
+# Between two looks at whether a model that was replaced has answered everything.
+RETIRE_SECONDS = 0.05
 VISIBLE_ASCII = re.compile(rb"[!-~]{1,128}")
 
 
@@ -62,6 +67,15 @@ class LoadedModel:
         return self.predictor.manifest
 
 
+@dataclass(frozen=True)
+class Place:
+    """The place of a worker process among all of a server; by default it is the only one."""
+
+    worker: int = 0
+    counters: Counters = field(default_factory=Counters)
+    control: Control = field(default_factory=Control)
+
+
 class Service:
     """The loaded models and the requests in flight.
 
@@ -73,10 +87,12 @@ class Service:
         self,
         settings: Settings,
         predictors: Iterable[OnnxPredictor],
-        telemetry: Telemetry | None = None,
+        place: Place | None = None,
     ) -> None:
+        place = place or Place()
         self.max_body_bytes = settings.max_body_bytes
-        self.telemetry = telemetry or Telemetry()
+        self.telemetry = Telemetry(place.counters, place.worker)
+        self.telemetry.baseline = settings.baseline
         self.models: dict[str, LoadedModel] = {}
         self.in_flight = 0
         self.is_draining = False
@@ -85,17 +101,43 @@ class Service:
         self._id_count = itertools.count(1)
         self.telemetry.watch(lambda: self.in_flight, "in_flight_requests")
         self.telemetry.watch(lambda: not self.is_draining, "ready_workers")
+        self._settings = settings
+        self._retiring: set[asyncio.Task[None]] = set()
         for predictor in predictors:
-            self._add(predictor, settings)
+            self._check_name(predictor)
+            self.put(predictor)
+        self.library = Library(self, settings, place.control, place.worker)
+
+    def _check_name(self, predictor: OnnxPredictor) -> None:
+        name = predictor.manifest.name
+        if name in self.models:
+            first, second = self.models[name].predictor.bundle.path, predictor.bundle.path
+            raise ConfigError(
+                f"{first} and {second} are both named {name!r}: "
+                "serve one of them, or export one under another name"
+            )
+
+    def put(self, predictor: OnnxPredictor) -> None:
+        """Serve a model from the next request on; one of its name answers what it accepted."""
+        old = self.models.get(predictor.manifest.name)
+        self._add(predictor, self._settings)
+        if old is not None:
+            self._retire(old)
+
+    def remove(self, name: str) -> None:
+        """Take no more requests for a model, if it is there."""
+        model = self.models.pop(name, None)
+        if model is not None:
+            self.telemetry.forget_model(model.manifest)
+            self._retire(model)
+
+    def _retire(self, model: LoadedModel) -> None:
+        task = asyncio.ensure_future(_closed_when_idle(model.batcher))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     def _add(self, predictor: OnnxPredictor, settings: Settings) -> None:
         manifest = predictor.manifest
-        if manifest.name in self.models:
-            first, second = self.models[manifest.name].predictor.bundle.path, predictor.bundle.path
-            raise ConfigError(
-                f"{first} and {second} are both named {manifest.name!r}: "
-                "serve one of them, or export one under another name"
-            )
         row_bytes = 4 * (manifest.input.width + manifest.label_count)
         max_rows = min(settings.max_queue_rows, max(1, MAX_QUEUE_BYTES // row_bytes))
         meters = self.telemetry.for_model(manifest)
@@ -109,6 +151,11 @@ class Service:
         self.telemetry.watch(lambda: batcher.queued_rows, "queued_rows", *key)
         wire = api.ModelWire.of(manifest, predictor.labels, max_rows)
         self.models[manifest.name] = LoadedModel(predictor, wire, batcher, meters)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all workers take requests."""
+        return not self.is_draining and self.telemetry.ready_workers == self.telemetry.workers
 
     def request_id(self, headers: Headers) -> str:
         """The caller's `x-request-id` if it is usable, else a new one."""
@@ -218,6 +265,13 @@ class Service:
         """End the worker threads."""
         for model in self.models.values():
             model.batcher.close()
+
+
+async def _closed_when_idle(batcher: MicroBatcher) -> None:
+    """End the thread of a model that gets no more requests, once it has answered the last."""
+    while batcher.queued_rows:
+        await asyncio.sleep(RETIRE_SECONDS)
+    await asyncio.to_thread(batcher.close)
 
 
 def _milliseconds(value: bytes) -> float:

@@ -41,7 +41,7 @@ def test_a_part_of_a_row_is_refused(size):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_npy_rows_are_what_numpy_saved(dtype):
     rows = npy_rows(npy(ROWS.astype(dtype)), 6)
-    assert rows.dtype == np.float32
+    assert rows.dtype == dtype
     np.testing.assert_array_equal(rows, ROWS)
     np.testing.assert_array_equal(npy_rows(npy(ROWS[0].astype(dtype)), 6), ROWS[:1])
 
@@ -92,6 +92,7 @@ def test_gzip_is_unpacked_up_to_the_limit():
     plain = b"x" * 1000
     assert unpacked(gzip.compress(plain), b"gzip", 1000) == plain
     assert unpacked(gzip.compress(plain), b" GZIP ", 1000) == plain
+    assert unpacked(zlib.compress(plain), b"deflate", 1000) == plain
     assert unpacked(plain, b"identity", 1000) == plain
     with pytest.raises(TooLargeError, match="at most 999 bytes once unpacked"):
         unpacked(gzip.compress(plain), b"gzip", 999)
