@@ -23,6 +23,7 @@ from train.batches import to_rows
 from train.losses import bernoulli_samples, log_noise_probability, nce_ranking
 from train.losses.samples import LabelNoise, SparseSamples
 from train.nets.energy import EnergyNet
+from train.nets.mlp import FeatureNet
 
 ROWS = 32
 
@@ -69,7 +70,9 @@ class Step:
     def __init__(self, case: Case) -> None:
         torch.manual_seed(0)
         self.case = case
-        self.net = EnergyNet(case.features, case.labels, case.widths, 0.1, case.global_units)
+        self.net = EnergyNet(
+            FeatureNet(case.features, case.widths, 0.1), case.labels, case.global_units
+        )
         rows = sparse.random_array((ROWS, case.features), density=case.density, rng=0, format="csr")
         self.x = to_rows(rows.astype("float32"), torch.device("cpu")).batch(torch.arange(ROWS))
         self.logits = logits_of(case)

@@ -1,13 +1,19 @@
 """The bundle: the folder that `python -m export` writes and `python -m serve` reads. No torch here.
 
 model.bundle/
-  manifest.json   what the model is, expects and scores; sha256 and size of each file
-  model.onnx      inputs `features` (rows, width) float32 and `k` () int64;
-                  outputs `scores` (rows, labels), `top_scores` and `top_labels` (rows, k)
-  labels.json     label names, one for each column
-  probe.npz       real rows (`features`) with the scores torch gave (`scores`)
-  energy.onnx     only with `--with-energy`: an energy network asked by gradient descent, inputs and
-                  outputs as in model.onnx; its scores are `energy_scores` in probe.npz
+  manifest.json     what the model is, expects and scores; sha256 and size of each file
+  model.onnx        inputs by the kind of rows, see `GRAPH_INPUTS`, and `k` () int64;
+                    outputs `scores` (rows, labels), `top_scores` and `top_labels` (rows, k)
+  labels.json       label names, one for each column
+  probe.npz         real rows, named as the graph's inputs, with the scores torch gave (`scores`)
+and where the model has them:
+  model.onnx.data   the large arrays of model.onnx
+  encoder.onnx      the inputs of model.onnx but `k`, output `embedding` (rows, size)
+  thresholds.npy    one threshold a label, where there are too many for the manifest
+  tokenizer.json, encoder.json    what turns text into the graph's inputs
+  labels.faiss      the label vectors as an index
+  energy.onnx       only with `--with-energy`: an energy network asked by gradient descent, inputs
+                    and outputs as in model.onnx; its scores are `energy_scores` in probe.npz
 """
 
 from __future__ import annotations
@@ -17,73 +23,44 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from export.external_data import locations
+from export.feeds import GRAPH_INPUTS, Feed
+from export.manifest import (
+    SCHEMA_VERSION,
+    FileEntry,
+    InputSpec,
+    LabelTable,
+    Manifest,
+    Search,
+    Thresholds,
+)
 from train.errors import UserError
 
-SCHEMA_VERSION = 1
 MANIFEST, MODEL, LABELS, PROBE = "manifest.json", "model.onnx", "labels.json", "probe.npz"
-ENERGY = "energy.onnx"
+ENERGY, ENCODER, THRESHOLDS = "energy.onnx", "encoder.onnx", "thresholds.npy"
+TOKENIZER, WORDS, INDEX = "tokenizer.json", "encoder.json", "labels.faiss"
+DATA_SUFFIX = ".data"
+GRAPHS = (MODEL, ENCODER, ENERGY)
+REQUIRED = frozenset({MODEL, LABELS, PROBE})
+OPTIONAL = frozenset(
+    {*GRAPHS, *(graph + DATA_SUFFIX for graph in GRAPHS), THRESHOLDS, TOKENIZER, WORDS, INDEX}
+)
 PROBE_TOLERANCE = 1e-5
+MOST_THRESHOLDS_IN_MANIFEST = 10_000
+"""Beyond it a file of their own is read a hundred times faster."""
 
 
 class BundleError(UserError):
     """A folder that is no bundle, is damaged, or was written by another version."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputSpec:
-    """What one row must be."""
-
-    kind: str
-    """`features`: a vector of `width` numbers."""
-    width: int
-    names: list[str] | None = None
-    """Feature names in column order, where the data set has them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Thresholds:
-    """Scores from which a label counts as predicted, chosen on validation rows."""
-
-    tuned: float
-    """One threshold for all labels, best example-F1."""
-    per_label: list[float]
-    """One for each label, best F1 of that label."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileEntry:
-    """Size and hash of one file, checked before anything of it is used."""
-
-    sha256: str
-    bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """Everything about a bundle but its numbers."""
-
-    name: str
-    version: str
-    """First 12 hex digits of the graph's sha256: the same weights have the same version."""
-    method: str
-    task: str
-    dataset: str
-    input: InputSpec
-    label_count: int
-    thresholds: Thresholds
-    test_scores: dict[str, float]
-    largest_difference: float
-    """Between torch and ONNX Runtime, over the scores of the probe rows."""
-    versions: dict[str, str]
-    schema: int = SCHEMA_VERSION
-    files: dict[str, FileEntry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +70,11 @@ class Bundle:
     path: Path
     manifest: Manifest
     labels: list[str]
-    probe_features: NDArray[np.float32]
+    per_label: NDArray[np.float32]
+    """Thresholds, (labels,)."""
+    probe: Feed
     probe_scores: NDArray[np.float32]
+    probe_texts: list[str] | None = None
     energy_scores: NDArray[np.float32] | None = None
     """Of the probe rows by the energy network, where the bundle has one."""
     graph: str = MODEL
@@ -104,33 +84,50 @@ class Bundle:
         """Where the ONNX graph is."""
         return self.path / self.graph
 
+    def has(self, name: str) -> bool:
+        """Whether that file is part of the bundle."""
+        return name in self.manifest.files
+
     def energy(self) -> Bundle | None:
         """The same bundle with its energy network in the place of the model, if it has one."""
         if self.energy_scores is None:
             return None
-        named = replace(self.manifest, name=f"{self.manifest.name}, energy")
+        named = replace(self.manifest, name=f"{self.manifest.name}, energy", search=None)
         return replace(self, manifest=named, graph=ENERGY, probe_scores=self.energy_scores)
+
+    def label_vectors(self) -> NDArray[np.float32] | None:
+        """The label table, (labels, size), mapped and not read; None where it is no file."""
+        table = self.manifest.label_table
+        if table is None:
+            return None
+        shape = (self.manifest.label_count, table.size)
+        mapped = np.memmap(
+            self.path / (MODEL + DATA_SUFFIX),
+            dtype=np.float32,
+            mode="r",
+            offset=table.offset,
+            shape=shape if table.by_label else shape[::-1],
+        )
+        return mapped if table.by_label else mapped.T
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnergyGraph:
-    """An energy network asked by gradient descent, to be compared with the model."""
+class Contents:
+    """What a bundle holds beside the files that are put into its folder as they are."""
 
-    model: bytes
+    labels: Sequence[str]
+    probe: Feed
     probe_scores: NDArray[np.float32]
+    probe_texts: Sequence[str] | None = None
+    energy_scores: NDArray[np.float32] | None = None
 
 
-def write_bundle(
-    path: Path,
-    manifest: Manifest,
-    *,
-    model: bytes,
-    labels: list[str],
-    probe_features: NDArray[np.float32],
-    probe_scores: NDArray[np.float32],
-    energy: EnergyGraph | None = None,
-) -> None:
-    """Write a whole bundle beside `path`, then rename it into place: never a half-written one."""
+@contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """Give a folder to write a bundle into, then rename it to `path`: never a half-written one.
+
+    The folder must have been finished by `write_bundle` when the block ends.
+    """
     path = path.absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,18 +137,7 @@ def write_bundle(
             f"cannot write to {path.parent}: {error.strerror}; choose another --out"
         ) from error
     try:
-        (scratch / MODEL).write_bytes(model)
-        (scratch / LABELS).write_text(json.dumps(labels, ensure_ascii=False), encoding="utf-8")
-        probe = {"features": probe_features, "scores": probe_scores}
-        if energy is not None:
-            (scratch / ENERGY).write_bytes(energy.model)
-            probe["energy_scores"] = energy.probe_scores
-        np.savez_compressed(scratch / PROBE, allow_pickle=False, **probe)
-        entries = {file.name: _entry(file) for file in sorted(scratch.iterdir())}
-        text = json.dumps(
-            {**asdict(manifest), "files": {n: asdict(e) for n, e in entries.items()}}, indent=2
-        )
-        (scratch / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        yield scratch
         scratch.chmod(0o755)
         _replace_folder(scratch, path)
     except OSError as error:
@@ -162,29 +148,81 @@ def write_bundle(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def write_bundle(folder: Path, manifest: Manifest, contents: Contents) -> Manifest:
+    """Add to a folder with graphs all that makes it a bundle; return the manifest as written."""
+    (folder / LABELS).write_text(json.dumps(contents.labels, ensure_ascii=False), encoding="utf-8")
+    probe = {**contents.probe, "scores": contents.probe_scores}
+    if contents.probe_texts is not None:
+        # Not as an array of texts, which would drop zeros at their ends.
+        probe["texts"] = np.frombuffer(json.dumps(contents.probe_texts).encode(), np.uint8)
+    if contents.energy_scores is not None:
+        probe["energy_scores"] = contents.energy_scores
+    np.savez_compressed(folder / PROBE, allow_pickle=False, **probe)
+    thresholds = manifest.thresholds
+    if thresholds.per_label and len(thresholds.per_label) > MOST_THRESHOLDS_IN_MANIFEST:
+        np.save(folder / THRESHOLDS, np.array(thresholds.per_label, np.float32))
+        thresholds = replace(thresholds, per_label=None)
+    entries = {file.name: _entry(file) for file in sorted(folder.iterdir())}
+    version = _version(entries)
+    manifest = replace(manifest, thresholds=thresholds, files=entries, version=version)
+    text = json.dumps(asdict(manifest), indent=2)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    return manifest
+
+
 def load_bundle(path: Path) -> Bundle:
     """Read and verify a bundle: schema, sizes and hashes first, contents after."""
     manifest = read_manifest(path)
     for name, entry in manifest.files.items():
         _verify(path / name, entry)
     try:
+        for name in GRAPHS:
+            if name in manifest.files:
+                _check_locations(path / name, manifest)
         labels = json.loads((path / LABELS).read_text(encoding="utf-8"))
-        with np.load(path / PROBE, allow_pickle=False) as probe:
-            bundle = Bundle(
-                path=path,
-                manifest=manifest,
-                labels=labels,
-                probe_features=probe["features"],
-                probe_scores=probe["scores"],
-                energy_scores=probe["energy_scores"] if ENERGY in manifest.files else None,
-            )
-    except (OSError, ValueError, KeyError) as error:
+        bundle = _bundle(path, manifest, labels)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise BundleError(f"{path} cannot be read ({error}); export the model again") from error
     if len(labels) != manifest.label_count:
         raise BundleError(
             f"{path}: {LABELS} has {len(labels)} of {manifest.label_count} names; export it again"
         )
+    if bundle.per_label.shape != (len(labels),):
+        raise BundleError(
+            f"{path} has {bundle.per_label.size} thresholds for {len(labels)} labels; "
+            "export it again"
+        )
     return bundle
+
+
+def _bundle(path: Path, manifest: Manifest, labels: list[str]) -> Bundle:
+    with np.load(path / PROBE, allow_pickle=False) as probe:
+        arrays = dict(probe)
+    per_label: Any = manifest.thresholds.per_label
+    if per_label is None:
+        per_label = np.load(path / THRESHOLDS, allow_pickle=False)
+    texts = arrays.get("texts")
+    return Bundle(
+        path=path,
+        manifest=manifest,
+        labels=labels,
+        per_label=np.asarray(per_label, dtype=np.float32),
+        probe={name: arrays[name] for name in GRAPH_INPUTS[manifest.input.graph_kind]},
+        probe_scores=arrays["scores"],
+        probe_texts=None if texts is None else json.loads(texts.tobytes()),
+        energy_scores=arrays["energy_scores"] if ENERGY in manifest.files else None,
+    )
+
+
+def _check_locations(graph: Path, manifest: Manifest) -> None:
+    """Refuse a graph that would read a file which is not this bundle's, or not verified."""
+    allowed = {name + DATA_SUFFIX for name in GRAPHS} & set(manifest.files)
+    for location in locations(graph):
+        if location not in allowed:
+            raise BundleError(
+                f"{graph} reads its numbers from {location[:80]!r}, which is not in the bundle's "
+                "manifest: export the model again"
+            )
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -220,6 +258,8 @@ def _manifest_from(raw: dict[str, Any], path: Path) -> Manifest:
                 **raw,
                 "input": InputSpec(**raw["input"]),
                 "thresholds": Thresholds(**raw["thresholds"]),
+                "label_table": _optional(LabelTable, raw.get("label_table")),
+                "search": _optional(Search, raw.get("search")),
                 "files": files,
             }
         )
@@ -227,13 +267,30 @@ def _manifest_from(raw: dict[str, Any], path: Path) -> Manifest:
         raise BundleError(
             f"{path}: {MANIFEST} is incomplete ({error}); export the model again"
         ) from error
-    if set(files) - {ENERGY} != {MODEL, LABELS, PROBE}:
+    if not REQUIRED <= set(files) <= REQUIRED | OPTIONAL:
         # Also keeps a manifest from naming files outside its own folder.
         raise BundleError(
-            f"{path}: {MANIFEST} must list just {MODEL}, {LABELS}, {PROBE} and at most {ENERGY}; "
+            f"{path}: {MANIFEST} must list {', '.join(sorted(REQUIRED))} and nothing unknown; "
             "export it again"
         )
+    if manifest.input.graph_kind not in GRAPH_INPUTS:
+        raise BundleError(
+            f"{path} takes {manifest.input.kind!r} input, which this version does not know: "
+            "serve it with a newer version"
+        )
     return manifest
+
+
+def _optional(kind: Any, raw: dict[str, Any] | None) -> Any:  # noqa: ANN401 - what `kind` makes
+    return None if raw is None else kind(**raw)
+
+
+def _version(entries: Mapping[str, FileEntry]) -> str:
+    """The same weights have the same version, wherever they lie."""
+    hashes = [entries[name].sha256 for name in (MODEL, MODEL + DATA_SUFFIX) if name in entries]
+    if len(hashes) == 1:
+        return hashes[0][:12]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:12]
 
 
 def _entry(path: Path) -> FileEntry:

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
+from export.manifest import InputSpec, Search
 from train.errors import EXIT_OK, ConfigError, needs_extra, run_command
 
 
@@ -26,12 +27,18 @@ class Options:
 
     with_energy: bool = False
     """Add energy.onnx, SEAL's loss-net asked by gradient descent, for `python -m serve bench`."""
+    int8: bool = False
+    """Search the labels in 8 bits and score the best ones again in 32: for very many labels."""
+    index: Literal["ivf"] | None = None
+    """Add an index over the labels, for a million of them; needs the extra `ann`."""
 
     def __post_init__(self) -> None:
         if self.name is not None and not (self.name.isprintable() and self.name.strip("/ ")):
             raise ConfigError(
                 f"--name {self.name!r} cannot be a name: use letters, digits, - and _"
             )
+        if self.int8 and self.index:
+            raise ConfigError("--int8 and --index are two ways to one end: choose one of them")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,21 +49,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _command(argv: Sequence[str]) -> int:
     options = _parse(argv)
     with needs_extra("export", "exporting"):
-        from export.exporting import export_checkpoint  # noqa: PLC0415 - needs the extra
+        from export.exporting import (  # noqa: PLC0415 - needs the extra
+            ExportOptions,
+            export_checkpoint,
+        )
     out = options.out or options.checkpoint.parent / "model.bundle"
     manifest, parity = export_checkpoint(
-        options.checkpoint, out, name=options.name, with_energy=options.with_energy
+        options.checkpoint,
+        out,
+        ExportOptions(
+            name=options.name,
+            with_energy=options.with_energy,
+            int8=options.int8,
+            index=options.index,
+        ),
     )
     print(
         f"saved {out}: {manifest.name}, version {manifest.version}, "
-        f"{manifest.input.width} features, {manifest.label_count} labels"
+        f"{_rows_text(manifest.input)}, {manifest.label_count} labels"
     )
+    if manifest.search is not None:
+        print(_search_text(manifest.search))
     print(
         f"largest difference to the checkpoint: {parity.largest_difference:.2e} "
         f"over {parity.rows} test rows. Next:"
     )
     print(f"  python -m serve {shlex.quote(str(out))}")
     return EXIT_OK
+
+
+def _rows_text(spec: InputSpec) -> str:
+    return f"{spec.width} features" if spec.kind != "text" else f"text as {spec.encoding}"
+
+
+def _search_text(search: Search) -> str:
+    how = "8 bits" if search.nprobe is None else f"{search.nprobe} cells of the index"
+    return f"{how}: {search.recall:.1%} of the 10 best labels found for {search.rows} test rows"
 
 
 def _parse(argv: Sequence[str]) -> Options:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -14,58 +14,136 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from export.bundle import EnergyGraph, InputSpec, Manifest, Thresholds, write_bundle
-from export.to_onnx import descends, export_predictor, without_path
+from export.bundle import (
+    ENCODER,
+    ENERGY,
+    INDEX,
+    MODEL,
+    TOKENIZER,
+    WORDS,
+    BundleError,
+    Contents,
+    drafted,
+    write_bundle,
+)
+from export.feeds import cut
+from export.inputs import ProbeRows, probe_rows
+from export.manifest import InputSpec, Manifest, Search, Thresholds
+from export.to_onnx import (
+    descends,
+    embedder_of,
+    embeds,
+    export_predictor,
+    filed_table,
+    save_encoder,
+    save_graph,
+    table_of,
+    without_path,
+)
 from export.verify import Parity, check_parity, check_path
 from train.checkpoint import Checkpoint, load_checkpoint
-from train.errors import CheckpointError
+from train.errors import CheckpointError, needs_extra
 
 
-def export_checkpoint(
-    path: Path, out: Path, *, name: str | None = None, with_energy: bool = False
-) -> tuple[Manifest, Parity]:
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """How a bundle is made."""
+
+    name: str | None = None
+    with_energy: bool = False
+    int8: bool = False
+    index: Literal["ivf"] | None = None
+
+
+def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Manifest, Parity]:
     """Write the bundle of a checkpoint; nothing is written unless the graphs prove equal."""
     checkpoint = load_checkpoint(path)
     _check_probe(checkpoint, path)
     predictor = checkpoint.predictor()
-    energy = checkpoint.energy_predictor() if with_energy else None
-    with Console(stderr=True).status("exporting the graph"):
-        model, parity = _proved(checkpoint, predictor)
-        graph = None
-        if energy is not None:
-            energy_model, energy_parity = _proved(checkpoint, energy)
-            graph = EnergyGraph(model=energy_model, probe_scores=energy_parity.scores)
-    manifest = _manifest(checkpoint, model, parity, name or checkpoint.name)
-    write_bundle(
-        out,
-        manifest,
-        model=model,
-        labels=checkpoint.labels,
-        probe_features=checkpoint.probe.numpy(),
-        probe_scores=parity.scores,
-        energy=graph,
-    )
+    _check_options(predictor, options)
+    energy = checkpoint.energy_predictor() if options.with_energy else None
+    only_features = energy is not None or descends(predictor)
+    rows = probe_rows(checkpoint, predictor, as_features=only_features)
+    with Console(stderr=True).status("exporting the graph"), drafted(out) as folder:
+        parity = _proved(checkpoint, predictor, rows, folder / MODEL, int8=options.int8)
+        energy_parity = (
+            None if energy is None else _proved(checkpoint, energy, rows, folder / ENERGY)
+        )
+        manifest = _manifest(checkpoint, rows.spec, parity, options)
+        size = save_encoder(folder / MODEL, rows.spec.graph_kind, folder / ENCODER)
+        manifest = replace(
+            manifest,
+            embedding_size=size,
+            label_table=filed_table(folder / MODEL, manifest.label_count),
+            search=_search(predictor, rows, parity, options, folder),
+        )
+        stored = len(parity.scores)
+        contents = Contents(
+            labels=checkpoint.labels,
+            probe=cut(rows.feed, 0, stored),
+            probe_scores=parity.scores,
+            probe_texts=None if rows.texts is None else rows.texts[:stored],
+            energy_scores=None if energy_parity is None else energy_parity.scores,
+        )
+        _write_text_encoder(checkpoint, folder)
+        manifest = write_bundle(folder, manifest, contents)
     return manifest, parity
 
 
-def _proved(checkpoint: Checkpoint, predictor: nn.Module) -> tuple[bytes, Parity]:
-    """Export a predictor and compare it; one that descends also step by step."""
-    shape, rows = checkpoint.shape, checkpoint.probe.numpy()
-    model, way = export_predictor(predictor, shape["n_features"], shape["n_labels"]), 0.0
+def _proved(
+    checkpoint: Checkpoint, predictor: nn.Module, rows: ProbeRows, path: Path, *, int8: bool = False
+) -> Parity:
+    """Write the graph of a predictor and compare it; one that descends also step by step."""
+    spec, way = rows.spec, 0.0
+    width = spec.max_tokens or spec.width or 0
+    n_labels = checkpoint.shape["n_labels"]
+    model = export_predictor(predictor, width, n_labels, kind=spec.graph_kind, int8=int8)
     if descends(predictor):
-        way = check_path(predictor, model, rows)
+        way = check_path(predictor, model, rows.inputs[0])
         model = without_path(model)
-    parity = check_parity(predictor, model, rows)
-    return model, replace(parity, largest_difference=max(way, parity.largest_difference))
+    save_graph(model, path)
+    parity = check_parity(predictor, path, rows.inputs, feed=rows.feed, is_exact=not int8)
+    return replace(parity, largest_difference=max(way, parity.largest_difference))
+
+
+def _write_text_encoder(checkpoint: Checkpoint, folder: Path) -> None:
+    text = checkpoint.text
+    if text is not None:
+        name, content = (
+            (TOKENIZER, text["tokenizer"]) if text["kind"] == "tokens" else (WORDS, text["encoder"])
+        )
+        (folder / name).write_text(content, encoding="utf-8")
+
+
+def _search(
+    predictor: nn.Module, rows: ProbeRows, parity: Parity, options: ExportOptions, folder: Path
+) -> Search | None:
+    """What a server does in place of scoring every label, and how well; None: it scores them."""
+    if options.int8:
+        return Search(kind="int8", recall=parity.recall, rows=parity.rows)
+    if options.index is None:
+        return None
+    with needs_extra("ann", "--index ivf"):
+        from export.index import build_index  # noqa: PLC0415 - needs the extra
+    with torch.no_grad():
+        queries = embedder_of(predictor)(*map(torch.from_numpy, rows.inputs))
+    return build_index(table_of(predictor).numpy(), queries.numpy(), folder / INDEX)
+
+
+def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
+    for flag, is_set in (("--int8", options.int8), ("--index ivf", options.index is not None)):
+        if is_set and not embeds(predictor):
+            raise BundleError(
+                f"{flag} is for networks whose scores are inner products with a label table, which "
+                "this one's are not: export it without"
+            )
 
 
 def _check_probe(checkpoint: Checkpoint, path: Path) -> None:
     width, labels = checkpoint.shape["n_features"], checkpoint.shape["n_labels"]
-    if (
-        checkpoint.probe.dim() != 2
-        or checkpoint.probe.shape[1] != width
-        or not len(checkpoint.probe)
-    ):
+    is_tokens = checkpoint.text is not None and checkpoint.text["kind"] == "tokens"
+    count = len(checkpoint.texts if is_tokens else checkpoint.probe)
+    if checkpoint.probe.dim() != 2 or checkpoint.probe.shape[1] != width or not count:
         raise CheckpointError(f"{path} holds no usable test rows: train the model again")
     if len(checkpoint.labels) != labels:
         raise CheckpointError(
@@ -73,18 +151,16 @@ def _check_probe(checkpoint: Checkpoint, path: Path) -> None:
         )
 
 
-def _manifest(checkpoint: Checkpoint, model: bytes, parity: Parity, name: str) -> Manifest:
+def _manifest(
+    checkpoint: Checkpoint, spec: InputSpec, parity: Parity, options: ExportOptions
+) -> Manifest:
     return Manifest(
-        name=name,
-        version=hashlib.sha256(model).hexdigest()[:12],
+        name=options.name or checkpoint.name,
+        version="",  # known when the files are
         method=checkpoint.method,
         task=checkpoint.task,
         dataset=checkpoint.dataset,
-        input=InputSpec(
-            kind="features",
-            width=checkpoint.shape["n_features"],
-            names=checkpoint.features or None,
-        ),
+        input=spec,
         label_count=len(checkpoint.labels),
         thresholds=Thresholds(**checkpoint.thresholds),
         test_scores=checkpoint.scores["test"],

@@ -11,52 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 import torch
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 from torch import Tensor, nn
 from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from export.bundle import DATA_SUFFIX
+from export.feeds import GRAPH_INPUTS
+from export.head import FILED_BYTES, TABLE, add_exact_head, add_int8_head
+from export.inputs import GraphInputs, Trunk
+from export.manifest import LabelTable
+from train.checkpoint import FromTokens
 from train.nets.inference import GradientInference
 
 OPSET = 20
-
-
-class ServedModel(nn.Module):
-    """Rows and k in; all scores, and the k best with their label numbers, out.
-
-    The k best are chosen among logits: sigmoids near one would tie in float32.
-    """
-
-    def __init__(self, predictor: nn.Module) -> None:
-        super().__init__()
-        self.predictor = predictor
-
-    def forward(self, features: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map (rows, width) and () to scores (rows, labels), top scores and labels (rows, k)."""
-        return top(self.predictor(features), k)
-
-
-def top(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """All scores, and the k best among logits with their labels."""
-    count: Any = k.item()  # an int when run, a symbol while traced
-    torch._check(count >= 1)
-    torch._check(count <= logits.shape[1])
-    top_logits, top_labels = torch.topk(logits, count, dim=1)
-    return logits.sigmoid(), top_logits.sigmoid(), top_labels
-
-
-class ServedDescent(nn.Module):
-    """`ServedModel` of a predictor that descends, with every point of the way as an output more."""
-
-    def __init__(self, predictor: nn.Module) -> None:
-        super().__init__()
-        self.predictor = predictor
-
-    def forward(self, features: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Outputs of `ServedModel`, and the path (rows, 1 + steps, starts, labels)."""
-        logits, path = self.predictor(features)
-        return *top(logits, k), path
+LEAST_FILED_BYTES = 2**16
+"""Smaller arrays stay in the graph even where others have a file."""
 
 
 class WithPath(nn.Module):
@@ -73,6 +46,40 @@ class WithPath(nn.Module):
         return answer
 
 
+class Embedder(nn.Module):
+    """A network up to what its logits are the inner products of, with the label table."""
+
+    def __init__(self, predictor: nn.Module) -> None:
+        super().__init__()
+        *before, self.network = parts_of(predictor)
+        self.before = nn.Sequential(*before)
+
+    def forward(self, x: Any) -> Tensor:  # noqa: ANN401 - whatever the first part takes
+        """Map rows to embeddings (rows, size)."""
+        embedding: Tensor = self.network.embed(self.before(x))
+        return embedding
+
+
+def embedder_of(predictor: nn.Module) -> nn.Module:
+    """A predictor that `embeds`, up to its embeddings."""
+    if isinstance(predictor, FromTokens):
+        return FromTokens(predictor.encoder, Embedder(predictor.network))
+    return Embedder(predictor)
+
+
+@torch.no_grad()
+def table_of(predictor: nn.Module) -> Tensor:
+    """The label table of a predictor that `embeds`, (labels, size)."""
+    table: Tensor = network_of(predictor).label_embeddings()
+    return table.detach()
+
+
+def network_of(predictor: nn.Module) -> Any:  # noqa: ANN401 - its methods are asked for by name
+    """What comes after a text encoder and input scaling, if there are any."""
+    inside = predictor.network if isinstance(predictor, FromTokens) else predictor
+    return parts_of(inside)[-1]
+
+
 def parts_of(predictor: nn.Module) -> list[Any]:
     """Input scaling, if there is any, and what comes after it."""
     return list(predictor) if isinstance(predictor, nn.Sequential) else [predictor]
@@ -80,44 +87,107 @@ def parts_of(predictor: nn.Module) -> list[Any]:
 
 def descends(predictor: nn.Module) -> bool:
     """Whether a predictor finds its answer by gradient-based inference."""
-    return isinstance(parts_of(predictor)[-1], GradientInference)
+    return isinstance(network_of(predictor), GradientInference)
 
 
-def export_predictor(predictor: nn.Module, width: int, n_labels: int) -> bytes:
-    """Write the graph of a predictor: any number of rows, any k up to the number of labels.
+def embeds(predictor: nn.Module) -> bool:
+    """Whether the logits of a predictor are inner products of embeddings and a label table."""
+    network = network_of(predictor)
+    return hasattr(network, "embed") and hasattr(network, "label_embeddings")
+
+
+def export_predictor(
+    predictor: nn.Module,
+    width: int,
+    n_labels: int,
+    *,
+    kind: str = "features",
+    int8: bool = False,
+) -> ir.Model:
+    """The graph of a predictor: any number of rows, any k up to the number of labels.
 
     That of a predictor that descends has an output more, `path`, for comparing every point of the
-    way; `without_path` takes it out.
+    way; `without_path` takes it out. `int8` searches the label table in 8 bits.
     """
-    outputs = ["scores", "top_scores", "top_labels"]
-    inputs = {"features": torch.zeros(2, width), "k": torch.tensor(min(2, n_labels))}
-    if not descends(predictor):
-        return _export(ServedModel(predictor), inputs, outputs)
-    served = ServedDescent(_without_autograd(WithPath(predictor), width))
-    return _folded(_export(served, inputs, [*outputs, "path"], optimize=False))
+    inputs = GraphInputs(kind, width)
+    if descends(predictor):
+        traced = _without_autograd(WithPath(predictor), width)
+        model = _folded(_traced(traced, inputs, ["logits", "path"], optimize=False))
+        add_exact_head(model, n_labels, None)
+    elif embeds(predictor):
+        model = _traced(Trunk(embedder_of(predictor), inputs), inputs, ["embedding"])
+        if int8:
+            add_int8_head(model, table_of(predictor))
+        else:
+            add_exact_head(model, n_labels, table_of(predictor))
+    else:
+        model = _traced(Trunk(predictor, inputs), inputs, ["logits"])
+        add_exact_head(model, n_labels, None)
+    return model
 
 
-def without_path(model: bytes) -> bytes:
+def without_path(model: ir.Model) -> ir.Model:
     """Take the output `path`, and what only it needs, out of a graph."""
-    proto = onnx.load_from_string(model)
-    graph = proto.graph
-    kept = [output for output in graph.output if output.name != "path"]
-    wanted = {output.name for output in kept}
-    nodes = []
-    for node in reversed(graph.node):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
-            nodes.append(node)
-    weights = [weight for weight in graph.initializer if weight.name in wanted]
-    del graph.output[:], graph.node[:], graph.initializer[:]
-    graph.output.extend(kept)
-    graph.node.extend(reversed(nodes))
-    graph.initializer.extend(weights)
-    onnx.checker.check_model(proto)
-    return bytes(proto.SerializeToString())
+    kept = [output for output in model.graph.outputs if output.name != "path"]
+    del model.graph.outputs[:]
+    model.graph.outputs.extend(kept)
+    RemoveUnusedNodesPass()(model)
+    return model
 
 
-def _folded(model: bytes) -> bytes:
+def save_graph(model: ir.Model, path: Path) -> None:
+    """Write a graph, its large arrays into a file beside it if they are many, and check it."""
+    arrays = (value.const_value for value in model.graph.initializers.values())
+    if sum(array.nbytes for array in arrays if array is not None) < FILED_BYTES:
+        ir.save(model, path)
+    else:
+        ir.save(
+            model,
+            path,
+            external_data=path.name + DATA_SUFFIX,
+            size_threshold_bytes=LEAST_FILED_BYTES,
+            # Each thread would hold an array of its own in memory.
+            max_workers=1,
+        )
+    onnx.checker.check_model(str(path))
+
+
+def save_encoder(model: Path, kind: str, path: Path) -> int | None:
+    """Write the part of a saved graph that ends in `embedding`; return the size of one, if any.
+
+    Large arrays stay in the file of the whole graph, which both then read.
+    """
+    encoder = ir.load(model)
+    values = (output for node in encoder.graph for output in node.outputs)
+    embedding = next((value for value in values if value.name == "embedding"), None)
+    if embedding is None or embedding.shape is None:
+        return None
+    graph = encoder.graph
+    del graph.outputs[:]
+    graph.outputs.append(embedding)
+    RemoveUnusedNodesPass()(encoder)
+    kept = [value for value in graph.inputs if value.name in GRAPH_INPUTS[kind]]
+    del graph.inputs[:]
+    graph.inputs.extend(kept)
+    graph.initializers.pop(TABLE, None)
+    onnx.save(ir.to_proto(encoder), path)
+    size = embedding.shape[1]
+    return size if isinstance(size, int) else None
+
+
+def filed_table(model: Path, n_labels: int) -> LabelTable | None:
+    """Where a saved graph has its label table, if that is in the file beside it."""
+    table = ir.load(model).graph.initializers.get(TABLE)
+    if table is None or not isinstance(table.const_value, ir.ExternalTensor):
+        return None
+    array = table.const_value
+    rows, columns = array.shape.numpy()
+    by_label = rows == n_labels
+    size = columns if by_label else rows
+    return LabelTable(size=size, offset=array.offset or 0, by_label=by_label)
+
+
+def _folded(model: ir.Model) -> ir.Model:
     """Simplify a graph by ONNX Runtime, in standard operators only.
 
     The exporter's own optimiser takes longer than all the rest on the many nodes of a descent, and
@@ -128,37 +198,40 @@ def _folded(model: bytes) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "folded.onnx"
         options.optimized_model_filepath = str(path)
-        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        content = ir.to_proto(model).SerializeToString()
+        ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         proto = onnx.load(path)
     domains = {node.domain for node in proto.graph.node}
     used = [entry for entry in proto.opset_import if entry.domain in domains]
     del proto.opset_import[:]
     proto.opset_import.extend(used)
-    return bytes(proto.SerializeToString())
+    return ir.from_proto(proto)
 
 
-def _export(
-    network: nn.Module, inputs: dict[str, Tensor], outputs: list[str], *, optimize: bool = True
-) -> bytes:
-    """Write a graph in which the rows of `features`, the first input, may be any number."""
-    shapes = ({0: torch.export.Dim("rows")}, *({} for _ in list(inputs)[1:]))
+def _traced(
+    network: nn.Module, inputs: GraphInputs, outputs: list[str], *, optimize: bool = True
+) -> ir.Model:
+    """A graph in which the number of rows, and whatever else `inputs` leaves open, may be any."""
     with _quiet():
         program = torch.onnx.export(
             network.eval(),
-            tuple(inputs.values()),
+            inputs.examples(),
             dynamo=True,
             opset_version=OPSET,
-            input_names=list(inputs),
+            input_names=list(GRAPH_INPUTS[inputs.kind]),
             output_names=outputs,
-            dynamic_shapes=shapes,
+            dynamic_shapes=inputs.dynamic_shapes(),
             external_data=False,
             optimize=optimize,
             verbose=False,
         )
     assert program is not None  # noqa: S101 - by dynamo=True
-    model = program.model_proto
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
+    model: ir.Model = program.model
+    for value in (value for node in model.graph for value in node.outputs):
+        # The exporter names values after operators, `embedding` for one, and outputs as told.
+        if value.name in outputs and not value.is_graph_output():
+            value.name = f"{value.name}_inside"
+    return model
 
 
 def _without_autograd(network: nn.Module, width: int) -> nn.Module:

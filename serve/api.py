@@ -1,6 +1,6 @@
-"""The wire format of `POST /predict`: bytes to a `PredictCall`, scores to bytes.
+"""The wire format of `POST /predict` and `/embed`: bytes to a `Call`, scores to bytes.
 
-{"inputs": [[0.1, ...]] or [{"3": 1.0}], "top_k": 5,
+{"inputs": [[0.1, ...]] or [{"3": 1.0}] or ["some text"], "top_k": 5,
  "threshold": 0.5 or "tuned" or "per-label", "model": "..."}
 {"model": {"name", "version", "method"}, "predictions": [{"labels": [...], "scores": [...]}],
  "latency_ms": {"queue", "inference", "total"}, "request_id": "..."}
@@ -18,15 +18,17 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from export.bundle import Manifest
+from export.bundle import Bundle
 from serve.errors import InvalidInputError, MalformedBodyError, UnknownModelError
-from serve.predictor import Scored
-from serve.rows import Features, kind_of, may_hold_booleans, parse_rows
+from serve.inputs import Rows
+from serve.predictor import Embedded, Scored
+from serve.rows import RowRules, kind_of, may_hold_booleans, parse_rows
 from train.errors import did_you_mean
 
 Model = TypeVar("Model")
 
-FIELDS = ("inputs", "top_k", "threshold", "model")
+PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model")
+EMBED_FIELDS = ("inputs", "model")
 DEFAULT_TOP_K = 5
 THRESHOLD_WORDS = ("tuned", "per-label")
 # orjson points at the number or at the sign before it; Python's json writes these words.
@@ -37,37 +39,35 @@ NOT_JSON_NUMBERS = re.compile(r"-?(NaN|Infinity|nan|inf)")
 class ModelWire:
     """What the wire needs to know of one model, prepared once when it is loaded."""
 
-    width: int
+    rules: RowRules
     label_count: int
-    max_rows: int
-    """Rows that one request may have."""
     tuned: np.float32
     per_label: NDArray[np.float32]
     head: orjson.Fragment
     """The "model" object of every answer, as JSON."""
-    names: list[orjson.Fragment]
-    """Label names as JSON strings."""
+    labels: Sequence[str]
 
     @classmethod
-    def of(cls, manifest: Manifest, labels: Sequence[str], max_rows: int) -> ModelWire:
+    def of(cls, bundle: Bundle, *, max_rows: int, max_characters: int) -> ModelWire:
         """Encode everything about a model that is the same in all answers."""
+        manifest = bundle.manifest
         head = {"name": manifest.name, "version": manifest.version, "method": manifest.method}
+        spec = manifest.input
         return cls(
-            width=manifest.input.width,
+            rules=RowRules(spec.kind, spec.width or 0, max_rows, max_characters),
             label_count=manifest.label_count,
-            max_rows=max_rows,
             tuned=np.float32(manifest.thresholds.tuned),
-            per_label=np.array(manifest.thresholds.per_label, dtype=np.float32),
+            per_label=bundle.per_label,
             head=orjson.Fragment(orjson.dumps(head)),
-            names=[orjson.Fragment(orjson.dumps(name)) for name in labels],
+            labels=bundle.labels,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PredictCall:
-    """A request that can be answered."""
+    """A request for predictions that can be answered."""
 
-    features: Features
+    rows: Rows
     top_k: int | None
     """At most so many labels a row; None: every label that reaches the threshold."""
     threshold: np.float32 | NDArray[np.float32] | None
@@ -85,6 +85,20 @@ class PredictCall:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbedCall:
+    """A request for embeddings that can be answered."""
+
+    rows: Rows
+    as_bytes: bool
+    """As float32 numbers one after another, and not as JSON."""
+    needs_scores: bool = False
+    k: int = 1
+
+
+Call = PredictCall | EmbedCall
+
+
+@dataclass(frozen=True, slots=True)
 class Latency:
     """Where the time of one request went, in seconds."""
 
@@ -93,7 +107,7 @@ class Latency:
     total: float
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
+def parse_body(body: bytes, fields: Sequence[str] = PREDICT_FIELDS) -> dict[str, Any]:
     """Read the JSON object of a request and refuse fields that do not exist.
 
     Raises:
@@ -108,18 +122,18 @@ def parse_body(body: bytes) -> dict[str, Any]:
         raise InvalidInputError(
             f'the body must be an object such as {{"inputs": [[...]]}}, got {kind_of(payload)}'
         )
-    if not are_known(payload):
-        name = next(name for name in payload if name not in FIELDS)
-        hint = did_you_mean(name[:40], FIELDS)
+    if not are_known(payload, fields):
+        name = next(name for name in payload if name not in fields)
+        hint = did_you_mean(name[:40], fields)
         raise InvalidInputError(f"the body has an unknown field {name[:40]!r}: {hint}")
     if "inputs" not in payload:
         raise InvalidInputError('the body has no "inputs": send {"inputs": [[...]]}')
     return payload
 
 
-def are_known(fields: Iterable[str]) -> bool:
+def are_known(names: Iterable[str], fields: Sequence[str] = PREDICT_FIELDS) -> bool:
     """Whether a body has no fields but those that exist."""
-    return all(name in FIELDS for name in fields)
+    return all(name in fields for name in names)
 
 
 def _with_infinities(body: bytes, error: orjson.JSONDecodeError) -> object:
@@ -169,16 +183,22 @@ def choose_model(name: object, models: Mapping[str, Model]) -> Model:
 
 def parse_call(payload: dict[str, Any], body: bytes, wire: ModelWire) -> PredictCall:
     """Check the fields of a request against the model that is to answer it."""
-    top_k, threshold = _limits(payload, wire)
-    features = parse_rows(
-        payload["inputs"], wire.width, wire.max_rows, with_booleans=may_hold_booleans(body)
-    )
-    return PredictCall(features, top_k, threshold)
+    limits = _limits(payload, wire)
+    rows = parse_rows(payload["inputs"], wire.rules, with_booleans=may_hold_booleans(body))
+    return PredictCall(rows, *limits)
 
 
-def call_of(fields: dict[str, Any], features: Features, wire: ModelWire) -> PredictCall:
+def parse_embed_call(
+    payload: dict[str, Any], body: bytes, wire: ModelWire, *, as_bytes: bool
+) -> EmbedCall:
+    """Check the rows of a request for embeddings."""
+    rows = parse_rows(payload["inputs"], wire.rules, with_booleans=may_hold_booleans(body))
+    return EmbedCall(rows, as_bytes)
+
+
+def call_of(fields: dict[str, Any], rows: Rows, wire: ModelWire) -> PredictCall:
     """A call whose rows were read and checked before, with the other fields of its request."""
-    return PredictCall(features, *_limits(fields, wire))
+    return PredictCall(rows, *_limits(fields, wire))
 
 
 def _limits(
@@ -225,11 +245,24 @@ def _shown(value: object) -> str:
     return json.dumps(value if not isinstance(value, str) else value[:40])[:60]
 
 
+def embed_answer(embedded: Embedded, wire: ModelWire, request_id: str, latency: Latency) -> bytes:
+    """The body of a 200 answer of `/embed`, as JSON."""
+    return orjson.dumps(
+        {
+            "model": wire.head,
+            "embeddings": np.ascontiguousarray(embedded.vectors),
+            "latency_ms": _milliseconds(latency),
+            "request_id": request_id,
+        },
+        option=orjson.OPT_SERIALIZE_NUMPY,
+    )
+
+
 def answer(
     call: PredictCall, scored: Scored, wire: ModelWire, request_id: str, latency: Latency
 ) -> bytes:
     """The body of a 200 answer."""
-    names = wire.names
+    names = wire.labels
     return orjson.dumps(
         {
             "model": wire.head,
@@ -237,16 +270,20 @@ def answer(
                 {"labels": [names[label] for label in labels], "scores": scores}
                 for labels, scores in _ranked(call, scored)
             ],
-            "latency_ms": {
-                "queue": round(latency.queue * 1e3, 3),
-                "inference": round(latency.inference * 1e3, 3),
-                "total": round(latency.total * 1e3, 3),
-            },
+            "latency_ms": _milliseconds(latency),
             "request_id": request_id,
         },
         # Writes float32 with as few digits as tell it from its neighbours.
         option=orjson.OPT_SERIALIZE_NUMPY,
     )
+
+
+def _milliseconds(latency: Latency) -> dict[str, float]:
+    return {
+        "queue": round(latency.queue * 1e3, 3),
+        "inference": round(latency.inference * 1e3, 3),
+        "total": round(latency.total * 1e3, 3),
+    }
 
 
 def _ranked(call: PredictCall, scored: Scored) -> Iterator[tuple[list[int], NDArray[np.float32]]]:

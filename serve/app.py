@@ -16,13 +16,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from export.manifest import InputSpec
 from serve import api, schema
 from serve.errors import ApiError, DrainingError, Reply, error_reply, problem
 from serve.fastpath import FastPath, RequestIds
 from serve.oip import oip_problem
 from serve.oip_routes import OIP_PREFIX, oip_router
 from serve.predictor import OnnxPredictor
-from serve.routes import PREDICT_PATH
+from serve.routes import EMBED_PATH, PREDICT_PATH
 from serve.service import RETRY_AFTER_DRAIN_SECONDS, LoadedModel, Place, Service
 from serve.settings import Settings
 
@@ -71,7 +72,7 @@ def create_app(
     app.add_middleware(RequestIds, service=service)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(ApiError, _on_api_error)
-    _declare_predict(app)
+    _declare_fast_routes(app)
     _add_models(app, service)
     _add_health(app, service)
     app.include_router(oip_router(service))
@@ -85,27 +86,48 @@ def openapi_text() -> str:
     return text.decode() + "\n"
 
 
-def _declare_predict(app: FastAPI) -> None:
+RequestId = Annotated[str | None, Header(description="1 to 128 visible ASCII characters, echoed.")]
+TimeoutMs = Annotated[
+    float | None, Header(gt=0, description="Longest wait in the queue, then 504.")
+]
+
+
+def _declare_fast_routes(app: FastAPI) -> None:
+    failures = schema.errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504)
+
     @app.post(
         PREDICT_PATH,
         summary="Score rows and rank their labels",
         response_model=schema.PredictAnswer,
-        responses=schema.errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+        responses=failures,
     )
     async def predict(
-        body: schema.PredictRequest,
-        x_request_id: Annotated[
-            str | None, Header(description="1 to 128 visible ASCII characters, echoed.")
-        ] = None,
-        x_timeout_ms: Annotated[
-            float | None, Header(gt=0, description="Longest wait in the queue, then 504.")
-        ] = None,
+        body: schema.PredictRequest, x_request_id: RequestId = None, x_timeout_ms: TimeoutMs = None
     ) -> None:
-        """Send rows as lists of numbers, or as objects from column number to value.
+        """Send rows as lists of numbers, as objects from column number to value, or as texts.
 
         Without `threshold` a row gets its `top_k` best labels; with one, those that reach it.
         """
         raise NotImplementedError("POST /predict is answered by serve.fastpath")
+
+    @app.post(
+        EMBED_PATH,
+        summary="Embed rows",
+        response_model=schema.EmbedAnswer,
+        responses={
+            200: {
+                "content": {"application/octet-stream": {}},
+                "description": "With `accept: application/octet-stream` float32 numbers, row after "
+                "row, little end first; `x-embedding-size` says how many are one row.",
+            },
+            **failures,
+        },
+    )
+    async def embed(
+        body: schema.EmbedRequest, x_request_id: RequestId = None, x_timeout_ms: TimeoutMs = None
+    ) -> None:
+        """Send rows as for `/predict`, get what their scores are the inner products of."""
+        raise NotImplementedError("POST /embed is answered by serve.fastpath")
 
 
 def _add_models(app: FastAPI, service: Service) -> None:
@@ -158,18 +180,34 @@ def _summary(model: LoadedModel) -> dict[str, Any]:
         "method": manifest.method,
         "task": manifest.task,
         "dataset": manifest.dataset,
-        "input": {"kind": manifest.input.kind, "width": manifest.input.width},
+        "input": _input(manifest.input),
         "label_count": manifest.label_count,
         "thresholds": {"tuned": manifest.thresholds.tuned},
         "test_scores": manifest.test_scores,
     }
 
 
+def _input(spec: InputSpec) -> dict[str, Any]:
+    about = {"kind": spec.kind, "width": spec.width}
+    if spec.kind == "text":
+        about |= {"encoding": spec.encoding, "max_tokens": spec.max_tokens}
+    return about
+
+
 def _detail(model: LoadedModel) -> dict[str, Any]:
-    about = asdict(model.manifest)
-    del about["files"], about["schema"]
-    predictor = model.predictor
-    return {**about, "labels": predictor.labels, "providers": predictor.providers}
+    predictor, manifest = model.predictor, model.manifest
+    return {
+        **_summary(model),
+        "input": {**_input(manifest.input), "names": manifest.input.names},
+        # As read from the manifest: a million of them are not worth an answer.
+        "thresholds": asdict(manifest.thresholds),
+        "labels": predictor.labels,
+        "largest_difference": manifest.largest_difference,
+        "embedding_size": manifest.embedding_size,
+        "search": None if manifest.search is None else asdict(manifest.search),
+        "versions": manifest.versions,
+        "providers": predictor.providers,
+    }
 
 
 def _json(value: object) -> Response:

@@ -1,7 +1,8 @@
 """MicroBatcher: rows of many requests in one call of the model, without ever waiting for more.
 
 A batch is what arrived in one turn of the event loop, or while the batch before it ran. So a lone
-request is never delayed, and the busier the server the larger the batches.
+request is never delayed, and the busier the server the larger the batches. Requests that need the
+scores of all labels have batches of their own: for the others they would cost, too.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
-from serve.errors import BusyError, ClientGoneError, DeadlinePassedError
-from serve.predictor import Scored
-from serve.rows import Features
+from serve.errors import BusyError, ClientGoneError, DeadlinePassedError, TooLargeError
+from serve.inputs import Rows, joined
+from serve.predictor import Embedded, Scored
 
 # Below this a hand-over to a thread costs more than it frees the event loop.
 INLINE_SECONDS = 1e-3
@@ -36,16 +35,24 @@ class Predictor(Protocol):
         """Seconds that a full batch takes."""
         ...
 
-    def run(self, features: Features, k: int, *, with_scores: bool = False) -> Scored:
-        """Score rows (rows, width) and rank the best k labels of each."""
+    @property
+    def reads_text(self) -> bool:
+        """Whether rows are texts, of which a few may take as long as a full batch of others."""
         ...
+
+    def run(self, rows: Rows, k: int, *, with_scores: bool = False) -> Answer:
+        """Score rows and rank the best k labels of each, or embed them."""
+        ...
+
+
+Answer = Scored | Embedded
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The scores of one job, cut out of its batch."""
+    """The answer to one job, cut out of its batch."""
 
-    scored: Scored
+    answer: Answer
     queue_seconds: float
     inference_seconds: float
 
@@ -57,12 +64,14 @@ Outcome = Finished | Exception
 class Job:
     """Rows that wait for a model; `done` is called exactly once, in the event loop."""
 
-    features: Features
+    inputs: Rows
     k: int
     with_scores: bool
     done: Callable[[Outcome], None]
     deadline: float = math.inf
     """On the batcher's clock."""
+    answer_bytes: int = 0
+    """What the answer will take in memory, where that is much."""
     submitted: float = field(default=0.0, init=False)
     is_abandoned: bool = field(default=False, init=False)
     """Set by whoever learns that nobody waits for the answer any more."""
@@ -70,7 +79,12 @@ class Job:
     @property
     def rows(self) -> int:
         """Rows of this job."""
-        return len(self.features)
+        return len(self.inputs)
+
+    @property
+    def nbytes(self) -> int:
+        """What its rows and their answer take in memory."""
+        return self.inputs.nbytes + self.answer_bytes
 
 
 class MicroBatcher:
@@ -80,6 +94,7 @@ class MicroBatcher:
         predictor: The model.
         max_batch_rows: Rows that go into one call; a job larger than that runs alone.
         max_queue_rows: Rows that may wait; beyond it `submit` raises `BusyError`.
+        max_queue_bytes: What they and their answers may take in memory; likewise.
         on_batch: Told the rows and seconds of each batch.
         clock: Seconds; deadlines of jobs are on it.
     """
@@ -90,20 +105,24 @@ class MicroBatcher:
         *,
         max_batch_rows: int,
         max_queue_rows: int,
+        max_queue_bytes: int,
         on_batch: Callable[[int, float], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._predictor = predictor
         self._max_batch_rows = max_batch_rows
         self._max_queue_rows = max_queue_rows
+        self._max_queue_bytes = max_queue_bytes
         self._on_batch = on_batch
         self._clock = clock
         self._queue: deque[Job] = deque()
         self._is_busy = False  # a turn is scheduled, or a batch runs in the thread
-        self._is_fast = predictor.seconds_per_batch < INLINE_SECONDS
+        is_fast = predictor.seconds_per_batch < INLINE_SECONDS
+        self._is_fast = is_fast and not predictor.reads_text
         self._rows_per_second = max_batch_rows / max(predictor.seconds_per_batch, 1e-9)
         self._thread: ThreadPoolExecutor | None = None
         self.queued_rows = 0
+        self.queued_bytes = 0
 
     def runs_inline(self, rows: int) -> bool:
         """Whether so many rows are scored in the event loop itself, in its next turn."""
@@ -114,19 +133,32 @@ class MicroBatcher:
 
         Raises:
             BusyError: So many rows wait already that this job does not fit.
+            TooLargeError: It would not even fit into an empty queue.
         """
-        if self.queued_rows + job.rows > self._max_queue_rows:
-            seconds = self._seconds_to_drain()
-            raise BusyError(
-                f"{self.queued_rows} rows wait already and at most {self._max_queue_rows} may: "
-                f"try again in {seconds} s",
-                retry_after=seconds,
-            )
+        self._check_room(job)
         job.submitted = self._clock()
         self._queue.append(job)
         self.queued_rows += job.rows
+        self.queued_bytes += job.nbytes
         if not self._is_busy:
             self._schedule()
+
+    def _check_room(self, job: Job) -> None:
+        if job.nbytes > self._max_queue_bytes:
+            raise TooLargeError(
+                f"the rows and their scores would take {job.nbytes} bytes, and at most "
+                f"{self._max_queue_bytes} may wait: send them in parts"
+            )
+        has_rows = self.queued_rows + job.rows <= self._max_queue_rows
+        if not has_rows or self.queued_bytes + job.nbytes > self._max_queue_bytes:
+            seconds = self._seconds_to_drain()
+            most = (
+                f"{self._max_queue_bytes} bytes" if has_rows else f"at most {self._max_queue_rows}"
+            )
+            raise BusyError(
+                f"{self.queued_rows} rows wait already and {most} may: try again in {seconds} s",
+                retry_after=seconds,
+            )
 
     def close(self) -> None:
         """End the worker thread, once the batch that it runs is done."""
@@ -163,7 +195,7 @@ class MicroBatcher:
         running.add_done_callback(lambda done: self._thread_done(batch, started, done))
 
     def _thread_done(
-        self, batch: list[Job], started: float, done: asyncio.Future[Scored | Exception]
+        self, batch: list[Job], started: float, done: asyncio.Future[Answer | Exception]
     ) -> None:
         self._deliver(batch, started, done.result())
         self._is_busy = False
@@ -171,30 +203,52 @@ class MicroBatcher:
             self._schedule()
 
     def _next_batch(self) -> list[Job]:
-        """Take jobs in their order up to the cap, and send away those nobody waits for."""
+        """Take jobs in their order up to the cap, and send away those nobody waits for.
+
+        Those that are not of the kind of the first stay in their order for the next batch.
+        """
         batch: list[Job] = []
+        others: list[Job] = []
         rows, now = 0, self._clock()
         while self._queue:
             job = self._queue[0]
             if batch and rows + job.rows > self._max_batch_rows:
                 break
             self._queue.popleft()
-            self.queued_rows -= job.rows
-            if job.is_abandoned:
-                job.done(ClientGoneError())
-            elif now >= job.deadline:
-                waited = (now - job.submitted) * 1e3
-                job.done(
-                    DeadlinePassedError(
-                        f"the request's time ran out after {waited:.0f} ms in the queue"
-                    )
-                )
+            if not self._is_wanted(job, now):
+                continue
+            if batch and job.with_scores != batch[0].with_scores:
+                others.append(job)
             else:
                 batch.append(job)
                 rows += job.rows
+        self._queue.extendleft(reversed(others))
+        for job in batch:
+            self._leave(job)
         return batch
 
-    def _deliver(self, batch: list[Job], started: float, outcome: Scored | Exception) -> None:
+    def _is_wanted(self, job: Job, now: float) -> bool:
+        """Whether a job is worth its run; if not it is told."""
+        if job.is_abandoned:
+            self._leave(job)
+            job.done(ClientGoneError())
+            return False
+        if now >= job.deadline:
+            self._leave(job)
+            waited = (now - job.submitted) * 1e3
+            job.done(
+                DeadlinePassedError(
+                    f"the request's time ran out after {waited:.0f} ms in the queue"
+                )
+            )
+            return False
+        return True
+
+    def _leave(self, job: Job) -> None:
+        self.queued_rows -= job.rows
+        self.queued_bytes -= job.nbytes
+
+    def _deliver(self, batch: list[Job], started: float, outcome: Answer | Exception) -> None:
         seconds = max(self._clock() - started, 1e-9)
         rows = sum(job.rows for job in batch)
         if isinstance(outcome, Exception):
@@ -206,23 +260,15 @@ class MicroBatcher:
         end = 0
         for job in batch:
             start, end = end, end + job.rows
-            share = outcome if len(batch) == 1 else _rows(outcome, start, end)
+            share = outcome if len(batch) == 1 else outcome.rows(start, end)
             job.done(Finished(share, started - job.submitted, seconds))
 
 
-def _outcome(predictor: Predictor, batch: list[Job]) -> Scored | Exception:
+def _outcome(predictor: Predictor, batch: list[Job]) -> Answer | Exception:
     """Score a batch with the largest k in it; an error becomes a value, to reach every job."""
-    features = batch[0].features
-    if len(batch) > 1:
-        features = np.concatenate([job.features for job in batch])
     k = max(job.k for job in batch)
-    with_scores = any(job.with_scores for job in batch)
     try:
-        return predictor.run(features, k, with_scores=with_scores)
+        inputs = joined([job.inputs for job in batch])
+        return predictor.run(inputs, k, with_scores=batch[0].with_scores)
     except Exception as error:  # noqa: BLE001 - it is passed on to every request of the batch
         return error
-
-
-def _rows(scored: Scored, start: int, end: int) -> Scored:
-    scores = None if scored.scores is None else scored.scores[start:end]
-    return Scored(scored.top_scores[start:end], scored.top_labels[start:end], scores)

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import tyro
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -117,16 +115,13 @@ def measure(options: BenchOptions) -> list[Speed]:
 
 def _seconds(predictor: OnnxPredictor, rows: int, batch: int) -> float:
     k = min(TOP_K, predictor.manifest.label_count)
-    batches = _batches(predictor.bundle.probe_features, rows, batch)
+    whole, rest = divmod(rows, batch)
+    batches = [predictor.probe_rows(batch)] * whole
+    batches += [predictor.probe_rows(rest)] if rest else []
     started = time.perf_counter()
-    for features in batches:
-        predictor.run(features, k)
+    for inputs in batches:
+        predictor.run(inputs, k)
     return time.perf_counter() - started
-
-
-def _batches(probe: NDArray[np.float32], rows: int, batch: int) -> list[NDArray[np.float32]]:
-    repeated = np.resize(probe, (rows, probe.shape[1]))
-    return [repeated[start : start + batch] for start in range(0, rows, batch)]
 
 
 def speed_table(speeds: Sequence[Speed], options: BenchOptions) -> Table:

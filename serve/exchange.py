@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from serve.api import Latency
 from serve.errors import Reply
-from serve.predictor import Scored
-from serve.rows import Features
+from serve.inputs import Rows
 
 if TYPE_CHECKING:
+    from serve.batching import Answer, MicroBatcher
     from serve.service import LoadedModel
 
 Headers = Mapping[bytes, bytes]
@@ -23,8 +23,8 @@ class Call(Protocol):
     """A request that can be answered: what the batcher has to run for it."""
 
     @property
-    def features(self) -> Features:
-        """Rows (rows, width)."""
+    def rows(self) -> Rows:
+        """What to score."""
         ...
 
     @property
@@ -49,7 +49,11 @@ class Route(Protocol):
         """Choose the exchange's model and read what is asked of it."""
         ...
 
-    def answer(self, exchange: Exchange, scored: Scored, latency: Latency) -> Reply:
+    def batcher(self, model: LoadedModel) -> MicroBatcher:
+        """The queue of a model that its calls wait in."""
+        ...
+
+    def answer(self, exchange: Exchange, answer: Answer, latency: Latency) -> Reply:
         """The answer with status 200."""
         ...
 
@@ -87,3 +91,8 @@ class Exchange:
         """The model, once the route has chosen it."""
         assert self.model is not None  # noqa: S101 - `Route.parse` sets it before it returns
         return self.model
+
+    @property
+    def batcher(self) -> MicroBatcher:
+        """The queue that the call waits in."""
+        return self.target.route.batcher(self.loaded)

@@ -66,7 +66,7 @@ class FastPath:
     async def _scores(self, exchange: Exchange, body: bytes, receive: Receive) -> Outcome:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         job = self._service.enqueue(exchange, body, partial(_settle, future))
-        if exchange.loaded.batcher.runs_inline(job.rows):
+        if exchange.batcher.runs_inline(job.rows):
             return await future
         # The wait may be long enough for the client to hang up, and then its rows need not run.
         hang_up = asyncio.ensure_future(receive())

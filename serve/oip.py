@@ -1,9 +1,9 @@
 """The Open Inference Protocol, version 2: `POST /v2/models/NAME[/versions/VERSION]/infer`.
 
-One input, `features` FP32 (rows, width); outputs `scores` (rows, labels), `top_scores`,
-`top_labels` and `labels` (rows, top_k), where `top_k` is a parameter of the request. Tensors come
-and go as JSON or, by the binary-tensor extension, as bytes after the JSON. By the classification
-extension `scores` may also be asked for as the best labels in text, "score:column:name".
+One input, `features` FP32 (rows, width) or `text` BYTES (rows,); outputs `scores` (rows, labels),
+`top_scores`, `top_labels` and `labels` (rows, top_k), where `top_k` is a parameter of the request.
+Tensors come and go as JSON or, by the binary-tensor extension, as bytes after the JSON. By the
+classification extension `scores` may also be asked for as text, "score:column:name" of the best.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from serve.errors import (
     status_and_type,
 )
 from serve.exchange import Exchange, Headers
+from serve.inputs import Rows
 from serve.predictor import Scored
 from serve.quickjson import quick_tensors
-from serve.rows import Features, checked_features, kind_of
+from serve.rows import RowRules, kind_of, parse_rows, rows_of_array
 from train.errors import did_you_mean
 
 if TYPE_CHECKING:
+    from serve.batching import Answer, MicroBatcher
     from serve.service import LoadedModel
 
-INPUT = "features"
+INPUT, TEXT_INPUT = "features", "text"
 DATATYPES = {"scores": "FP32", "top_scores": "FP32", "top_labels": "INT64", "labels": "BYTES"}
 NUMPY_TYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),
@@ -62,7 +64,7 @@ class Output:
 class InferCall:
     """A request that can be answered."""
 
-    features: Features
+    rows: Rows
     k: int
     outputs: Sequence[Output]
     id: str | None
@@ -89,11 +91,9 @@ class InferRoute:
         timeout = parameters.get("timeout")
         if timeout:
             exchange.deadline = exchange.started + _microseconds(timeout) / 1e6
-        features = checked_features(
-            _features(payload.get("inputs"), tail), model.wire.width, model.wire.max_rows
-        )
+        rows = _rows(payload.get("inputs"), tail, model.wire.rules)
         outputs = _outputs(payload, is_binary=parameters.get("binary_data_output") is True)
-        k = api.call_of({"top_k": parameters.get("top_k")}, features, model.wire).k
+        k = api.call_of({"top_k": parameters.get("top_k")}, rows, model.wire).k
         for output in outputs:
             if output.classes > model.wire.label_count:
                 raise InvalidInputError(
@@ -102,17 +102,22 @@ class InferRoute:
                 )
             k = max(k, output.classes)
         request_id = payload.get("id")
-        return InferCall(features, k, outputs, None if request_id is None else str(request_id))
+        return InferCall(rows, k, outputs, None if request_id is None else str(request_id))
 
-    def answer(self, exchange: Exchange, scored: Scored, latency: api.Latency) -> Reply:
+    def batcher(self, model: LoadedModel) -> MicroBatcher:
+        """The queue of the model."""
+        return model.batcher
+
+    def answer(self, exchange: Exchange, answer: Answer, latency: api.Latency) -> Reply:
         """The outputs that were asked for, those in bytes after the JSON."""
         call, model = exchange.call, exchange.loaded
         assert isinstance(call, InferCall)  # noqa: S101 - see `parse`
+        assert isinstance(answer, Scored)  # noqa: S101 - see `batcher`
         tail: list[bytes] = []
         head: dict[str, Any] = {
             "model_name": model.manifest.name,
             "model_version": model.manifest.version,
-            "outputs": [_output(output, call, scored, model, tail) for output in call.outputs],
+            "outputs": [_output(output, call, answer, model, tail) for output in call.outputs],
         }
         if call.id is not None:
             head["id"] = call.id
@@ -167,12 +172,18 @@ def metadata(model: LoadedModel) -> dict[str, Any]:
         "name": model.manifest.name,
         "versions": [model.manifest.version],
         "platform": "onnxruntime_onnx",
-        "inputs": [{"name": INPUT, "datatype": "FP32", "shape": [-1, model.manifest.input.width]}],
+        "inputs": [_input_spec(model.wire.rules)],
         "outputs": [
             {"name": name, "datatype": datatype, "shape": [-1, last_axis.get(name, -1)]}
             for name, datatype in DATATYPES.items()
         ],
     }
+
+
+def _input_spec(rules: RowRules) -> dict[str, Any]:
+    if rules.kind == "text":
+        return {"name": TEXT_INPUT, "datatype": "BYTES", "shape": [-1]}
+    return {"name": INPUT, "datatype": "FP32", "shape": [-1, rules.width]}
 
 
 def _payload(body: bytes, json_length: bytes | None) -> tuple[dict[str, Any], memoryview]:
@@ -202,36 +213,55 @@ def _slow_payload(text: bytes) -> dict[str, Any]:
     return payload
 
 
-def _features(inputs: object, tail: memoryview) -> NDArray[Any]:
-    """The one input of a request, of whatever width, in float32 or float64."""
+def _rows(inputs: object, tail: memoryview, rules: RowRules) -> Rows:
+    """The one input of a request, as the model takes it."""
+    wanted = TEXT_INPUT if rules.kind == "text" else INPUT
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
-        raise InvalidInputError(f'"inputs" must be a list of one tensor, {INPUT!r}')
+        raise InvalidInputError(f'"inputs" must be a list of one tensor, {wanted!r}')
     tensor = inputs[0]
-    name, datatype, shape = tensor.get("name"), tensor.get("datatype"), tensor.get("shape")
-    if name != INPUT:
-        raise InvalidInputError(f"the input must be {INPUT!r}, got {str(name)[:40]!r}")
+    name, shape = tensor.get("name"), tensor.get("shape")
+    if name != wanted:
+        raise InvalidInputError(f"the input must be {wanted!r}, got {str(name)[:40]!r}")
+    if not isinstance(shape, list) or not all(type(axis) is int and axis > 0 for axis in shape):
+        raise InvalidInputError(f'"shape" of input {wanted!r} must be a list of lengths')
+    values = _texts_of(tensor, tail) if wanted == TEXT_INPUT else _numbers(tensor, tail)
+    if len(values) != math.prod(shape):
+        raise InvalidInputError(
+            f"input {wanted!r} has the shape {shape} and must hold {math.prod(shape)} values, "
+            f"got {len(values)}"
+        )
+    if isinstance(values, list):
+        return parse_rows(values, rules, with_booleans=False)
+    if len(shape) != 2:
+        raise InvalidInputError(f'"shape" of input {wanted!r} must be [rows, {rules.width}]')
+    return rows_of_array(values.reshape(shape), rules)
+
+
+def _texts_of(tensor: dict[str, Any], tail: memoryview) -> list[Any]:
+    if tensor.get("datatype") != "BYTES":
+        raise InvalidInputError(f"input {TEXT_INPUT!r} must be BYTES")
+    if "binary_data_size" not in _object(tensor, "parameters"):
+        data = tensor.get("data")
+        return data if isinstance(data, list) else [data]
+    texts, start = [], 0
+    while start < len(tail):
+        end = start + 4 + int.from_bytes(tail[start : start + 4], "little")
+        try:
+            texts.append(str(tail[start + 4 : end], "utf-8"))
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(f"row {len(texts)} must be UTF-8: {error.reason}") from error
+        start = end
+    return texts
+
+
+def _numbers(tensor: dict[str, Any], tail: memoryview) -> NDArray[Any]:
+    datatype = tensor.get("datatype")
     if datatype not in INPUT_TYPES:
         raise InvalidInputError(f"input {INPUT!r} must be FP32 or FP64, got {str(datatype)[:40]!r}")
-    if (
-        not isinstance(shape, list)
-        or len(shape) != 2
-        or not all(type(axis) is int and axis > 0 for axis in shape)
-    ):
-        raise InvalidInputError(f'"shape" of input {INPUT!r} must be [rows, width]')
-    numbers = _numbers(tensor, str(datatype), tail)
-    if numbers.size != math.prod(shape):
-        raise InvalidInputError(
-            f"input {INPUT!r} has the shape {shape} and must hold {math.prod(shape)} numbers, "
-            f"got {numbers.size}"
-        )
-    return numbers.reshape(shape)
-
-
-def _numbers(tensor: dict[str, Any], datatype: str, tail: memoryview) -> NDArray[Any]:
     size = _object(tensor, "parameters").get("binary_data_size")
     if size is None:
         return _json_numbers(tensor.get("data"))
-    dtype = NUMPY_TYPES[datatype]
+    dtype = NUMPY_TYPES[str(datatype)]
     if type(size) is not int or size != len(tail) or size % dtype.itemsize:
         raise InvalidInputError(
             f'"binary_data_size" of input {INPUT!r} is {str(size)[:20]}, and {len(tail)} bytes '

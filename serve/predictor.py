@@ -1,4 +1,4 @@
-"""OnnxPredictor: arrays in, arrays out. It knows bundles and ONNX Runtime, and nothing of HTTP."""
+"""OnnxPredictor: rows in, arrays out. It knows bundles and ONNX Runtime, and nothing of HTTP."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
-from export.bundle import PROBE_TOLERANCE, Bundle, BundleError
+from export.bundle import ENCODER, INDEX, PROBE_TOLERANCE, Bundle, BundleError
+from export.feeds import GRAPH_INPUTS, repeated
+from serve.encoders import Encode, encoder_of
+from serve.inputs import DenseRows, Parts, Rows, TextRows, in_order, sparse_rows
+from serve.label_index import LabelIndex
+from serve.sessions import Graph, one_line
 
-# Fastest first; ONNX Runtime offers only those that its installed build has.
-PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
-# (ONNX type, number of axes) of what a bundle's graph must take and give.
-INPUTS = {"features": ("tensor(float)", 2), "k": ("tensor(int64)", 0)}
+K = {"k": ("tensor(int64)", 0)}
 OUTPUTS = {
     "scores": ("tensor(float)", 2),
     "top_scores": ("tensor(float)", 2),
     "top_labels": ("tensor(int64)", 2),
 }
-WARM_UP_RUNS, WARM_UP_SECONDS = 3, 0.1
+EMBEDDING = {"embedding": ("tensor(float)", 2)}
+WARM_UP_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,45 @@ class Scored:
     scores: NDArray[np.float32] | None
     """(rows, labels), only when asked for."""
 
+    def rows(self, start: int, end: int) -> Scored:
+        """What it says about some of them."""
+        scores = None if self.scores is None else self.scores[start:end]
+        return Scored(self.top_scores[start:end], self.top_labels[start:end], scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The vectors of some rows."""
+
+    vectors: NDArray[np.float32]
+    """(rows, size)."""
+
+    def rows(self, start: int, end: int) -> Embedded:
+        """Those of some of them."""
+        return Embedded(self.vectors[start:end])
+
+
+class OnnxEmbedder:
+    """The part of a model that turns rows into vectors."""
+
+    def __init__(self, bundle: Bundle, encode: Encode, *, threads: int) -> None:
+        inputs = GRAPH_INPUTS[bundle.manifest.input.graph_kind]
+        self._graph = Graph(bundle.path / ENCODER, threads, inputs, EMBEDDING)
+        self._encode = encode
+        self.reads_text = bundle.probe_texts is not None
+        self.seconds_per_batch = 0.0
+        """Measured once the model it belongs to is loaded."""
+
+    def run(self, rows: Rows, k: int = 0, *, with_scores: bool = False) -> Embedded:
+        """Embed rows; `k` and `with_scores` are for models that score."""
+        del k, with_scores
+        return Embedded(self.vectors(self._encode(rows)))
+
+    def vectors(self, parts: Parts) -> NDArray[np.float32]:
+        """Vectors (rows, size) of rows that are encoded already."""
+        answers = [self._graph.run(["embedding"], feed)[0] for feed in parts.feeds]
+        return in_order(answers, parts.order)
+
 
 class OnnxPredictor:
     """A loaded model that has proved to give the scores its bundle promises.
@@ -45,106 +86,85 @@ class OnnxPredictor:
     """
 
     def __init__(self, bundle: Bundle, *, threads: int = 1, max_batch_rows: int = 64) -> None:
+        started = time.perf_counter()
         self.bundle = bundle
         self.manifest = bundle.manifest
         self.labels = bundle.labels
-        _check_manifest(bundle)
-        self._session = _session(bundle, threads)
-        _check_graph(self._session, bundle)
+        self.reads_text = bundle.probe_texts is not None
+        self._encode = encoder_of(bundle)
+        inputs = GRAPH_INPUTS[bundle.manifest.input.graph_kind]
+        self._graph = Graph(bundle.model_path, threads, {**inputs, **K}, OUTPUTS)
+        self.embedder: OnnxEmbedder | None = None
+        if bundle.has(ENCODER):
+            self.embedder = OnnxEmbedder(bundle, self._encode, threads=threads)
+        self._index: LabelIndex | None = None
+        if bundle.manifest.search is not None and bundle.has(INDEX):
+            self._index = LabelIndex(bundle, bundle.manifest.search, threads=threads)
         self._replay_probe()
         self.max_batch_rows = max_batch_rows
-        self.seconds_per_batch = self._warm_up()
+        self.seconds_per_batch = _warm_up(self, self.probe_rows(max_batch_rows))
         """Seconds that a full batch takes, measured now."""
+        if self.embedder is not None:
+            self.embedder.seconds_per_batch = self.seconds_per_batch
+        self.load_seconds = time.perf_counter() - started
+        """From the verified files to here."""
 
     @property
     def providers(self) -> list[str]:
         """The execution providers that really loaded."""
-        return list(self._session.get_providers())
+        return self._graph.providers
 
-    def run(self, features: NDArray[np.float32], k: int, *, with_scores: bool = False) -> Scored:
-        """Score rows of shape (rows, width), and rank the best `k` labels of each."""
-        feed = {"features": features, "k": np.array(k, dtype=np.int64)}
-        if with_scores:
-            return Scored(*self._session.run(["top_scores", "top_labels", "scores"], feed))
-        top_scores, top_labels = self._session.run(["top_scores", "top_labels"], feed)
-        return Scored(top_scores, top_labels, None)
+    def probe_rows(self, count: int | None = None) -> Rows:
+        """The bundle's own rows, or as many of them, repeated."""
+        bundle = self.bundle
+        if bundle.probe_texts is not None:
+            texts = bundle.probe_texts
+            return TextRows([texts[i % len(texts)] for i in range(count or len(texts))])
+        feed = bundle.probe if count is None else repeated(bundle.probe, count)
+        return DenseRows(feed["features"]) if "features" in feed else sparse_rows(feed)
+
+    def run(self, rows: Rows, k: int, *, with_scores: bool = False) -> Scored:
+        """Score rows, and rank the best `k` labels of each."""
+        parts = self._encode(rows)
+        if self._index is not None and self.embedder is not None and not with_scores:
+            return Scored(*self._index.search(self.embedder.vectors(parts), k), None)
+        names = ["top_scores", "top_labels", "scores"] if with_scores else list(OUTPUTS)[1:]
+        count = np.array(k, dtype=np.int64)
+        answers = [self._graph.run(names, {**feed, "k": count}) for feed in parts.feeds]
+        arrays = [in_order(part, parts.order) for part in zip(*answers, strict=True)]
+        return Scored(arrays[0], arrays[1], arrays[2] if with_scores else None)
 
     def _replay_probe(self) -> None:
-        path, features = self.bundle.path, self.bundle.probe_features
+        path, expected = self.bundle.path, self.bundle.probe_scores
         try:
-            scores = self.run(features, 1, with_scores=True).scores
+            best = self.run(self.probe_rows(), 1, with_scores=True)
+            scores = best.scores
+            if self.manifest.search is not None:
+                best = self.run(self.probe_rows(), 1)
         except Exception as error:  # ONNX Runtime's errors share no other base
             raise BundleError(
-                f"{path}: the probe rows cannot be scored ({_one_line(error)}); export it again"
+                f"{path}: the probe rows cannot be scored ({one_line(error)}); export it again"
             ) from error
-        expected = self.bundle.probe_scores
         if scores is None or scores.shape != expected.shape or scores.size == 0:
             raise BundleError(
                 f"{path}: expected probe scores of shape {expected.shape}; export it again"
             )
-        difference = float(np.abs(scores - expected).max())
-        if not difference <= PROBE_TOLERANCE:
+        picked = np.take_along_axis(expected, best.top_labels, axis=1)
+        differences = [scores - expected, best.top_scores - picked]
+        difference = max(float(np.abs(values).max()) for values in differences)
+        if not (np.isfinite(difference) and difference <= PROBE_TOLERANCE):
             raise BundleError(
                 f"{path}: scores of the probe rows differ from the bundle's by {difference:.2g}, "
                 f"more than {PROBE_TOLERANCE:g}; export it again on this kind of machine"
             )
 
-    def _warm_up(self) -> float:
-        width, k = self.manifest.input.width, min(5, self.manifest.label_count)
-        rows = np.resize(self.bundle.probe_features, (self.max_batch_rows, width))
-        seconds: list[float] = []
-        while len(seconds) < WARM_UP_RUNS or sum(seconds) < WARM_UP_SECONDS:
-            started = time.perf_counter()
-            self.run(rows, k)
-            seconds.append(time.perf_counter() - started)
-        # The best: the first run allocates, and other processes can only make the rest slower.
-        return min(seconds)
 
-
-def _check_manifest(bundle: Bundle) -> None:
-    manifest = bundle.manifest
-    if manifest.input.kind != "features":
-        raise BundleError(
-            f"{bundle.path} takes {manifest.input.kind!r} input, this version serves 'features': "
-            "serve it with a newer version"
-        )
-    if len(manifest.thresholds.per_label) != manifest.label_count:
-        raise BundleError(
-            f"{bundle.path} has {len(manifest.thresholds.per_label)} thresholds for "
-            f"{manifest.label_count} labels; export it again"
-        )
-
-
-def _session(bundle: Bundle, threads: int) -> Any:  # noqa: ANN401 - onnxruntime has no types
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    providers = [name for name in PROVIDERS if name in ort.get_available_providers()]
-    try:
-        return ort.InferenceSession(str(bundle.model_path), options, providers=providers)
-    except Exception as error:  # ONNX Runtime's errors share no other base
-        raise BundleError(
-            f"{bundle.model_path} cannot be loaded ({_one_line(error)}); export the model again"
-        ) from error
-
-
-def _check_graph(session: Any, bundle: Bundle) -> None:  # noqa: ANN401 - onnxruntime has no types
-    for what, found, expected in (
-        ("inputs", session.get_inputs(), INPUTS),
-        ("outputs", session.get_outputs(), OUTPUTS),
-    ):
-        signature = {node.name: (node.type, len(node.shape)) for node in found}
-        if signature != expected:
-            raise BundleError(
-                f"{bundle.model_path} must have the {what} {_signature_text(expected)}, "
-                f"it has {_signature_text(signature)}; export the model again"
-            )
-
-
-def _signature_text(signature: dict[str, tuple[str, int]]) -> str:
-    return ", ".join(f"{name} {kind} with {axes} axes" for name, (kind, axes) in signature.items())
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+def _warm_up(predictor: Any, rows: Rows) -> float:  # noqa: ANN401 - one that is half built
+    k = min(5, predictor.manifest.label_count)
+    seconds: list[float] = []
+    while sum(seconds) < WARM_UP_SECONDS:
+        started = time.perf_counter()
+        predictor.run(rows, k)
+        seconds.append(time.perf_counter() - started)
+    # The best: other processes can only make the rest slower.
+    return min(seconds)

@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 from serve.exchange import Target
 from serve.oip import InferRoute
-from serve.predict import PredictRoute
+from serve.predict import EmbedRoute, PredictRoute
 
-PREDICT_PATH = "/predict"
+PREDICT_PATH, EMBED_PATH = "/predict", "/embed"
 INFER_PATH = re.compile(rb"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
-_PREDICT, _INFER = PredictRoute(), InferRoute()
+_PREDICT, _EMBED, _INFER = PredictRoute(), EmbedRoute(), InferRoute()
 
 
 @lru_cache(maxsize=1024)
@@ -22,6 +22,8 @@ def find_target(url: bytes) -> Target | None:
     path = unquote(raw_path)
     if path == PREDICT_PATH:
         return Target(_PREDICT, query.decode("latin-1"))
+    if path == EMBED_PATH:
+        return Target(_EMBED, query.decode("latin-1"))
     infer = INFER_PATH.fullmatch(raw_path)
     if infer is not None:
         name, version = (None if part is None else unquote(part) for part in infer.groups())

@@ -1,4 +1,4 @@
-"""The `inputs` of a request as one float32 array, or one sentence about the row that is wrong.
+"""The `inputs` of a request as arrays or texts, or one sentence about the row that is wrong.
 
 The good path converts once: `array` takes numbers only, booleans apart, and is faster than numpy,
 which would take strings too. Values are looked at one by one only to find the guilty row.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -15,9 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serve.errors import InvalidInputError, TooLargeError
+from serve.inputs import DenseRows, Rows, SparseRows, TextRows
 
 Features = NDArray[np.float32]
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+WIDEST_IN_FULL = 2**16
+"""Wider rows are taken as objects only, by models that take sparse rows."""
 
 KINDS = {
     dict: "an object",
@@ -44,33 +48,73 @@ def may_hold_booleans(body: bytes) -> bool:
     return body.find(b"u", body.find(b"u") + 1) >= 0 and b"true" in body
 
 
-def parse_rows(inputs: object, width: int, max_rows: int, *, with_booleans: bool) -> Features:
-    """Turn dense or sparse rows into an array (rows, width).
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """What the rows of one model must be."""
+
+    kind: str
+    """`features`, `sparse` or `text`, as in the manifest."""
+    width: int
+    """Numbers in a row; 0 for text."""
+    max_rows: int
+    """In one request; checked before anything of that size is allocated."""
+    max_characters: int
+    """In one text."""
+
+
+def parse_rows(inputs: object, rules: RowRules, *, with_booleans: bool) -> Rows:
+    """Turn the rows of a request into what waits for the model.
 
     Args:
         inputs: The parsed JSON value, of any kind.
-        width: Numbers that the model takes in a row.
-        max_rows: Checked before anything of the size of the array is allocated.
+        rules: What the model takes.
         with_booleans: Booleans may be among the values, so their types must be looked at.
 
     Raises:
-        InvalidInputError: Anything but rows of finite numbers of the right width.
+        InvalidInputError: Anything but rows of finite numbers of the right width, or texts.
         TooLargeError: More than `max_rows` rows.
     """
     if not isinstance(inputs, list):
         raise InvalidInputError(f'"inputs" must be a list of rows, got {kind_of(inputs)}')
     if not inputs:
         raise InvalidInputError('"inputs" must hold at least one row, got an empty list')
-    if len(inputs) > max_rows:
+    if len(inputs) > rules.max_rows:
         raise TooLargeError(
-            f"at most {max_rows} rows fit into one request, got {len(inputs)}: send them in parts"
+            f"at most {rules.max_rows} rows fit into one request, got {len(inputs)}: "
+            "send them in parts"
         )
-    first = inputs[0]
-    if isinstance(first, list):
-        return _dense(inputs, width, with_booleans=with_booleans)
+    if rules.kind == "text":
+        return _texts(inputs, rules.max_characters)
+    return _numbers(inputs, rules, with_booleans=with_booleans)
+
+
+def _numbers(inputs: list[Any], rules: RowRules, *, with_booleans: bool) -> Rows:
+    first, width = inputs[0], rules.width
     if isinstance(first, dict):
-        return _sparse(inputs, width, with_booleans=with_booleans)
-    raise _first_row_error(first, width)
+        stored = _stored(inputs, width, with_booleans=with_booleans)
+        return stored if rules.kind == "sparse" else DenseRows(_scattered(stored, width))
+    if not isinstance(first, list):
+        raise _first_row_error(first, width)
+    if rules.kind == "features":
+        return DenseRows(_dense(inputs, width, with_booleans=with_booleans))
+    if width > WIDEST_IN_FULL:
+        raise InvalidInputError(
+            "row 0 must be an object from column number to value, got a list: "
+            f"rows of {width} numbers are not taken in full"
+        )
+    return _compressed(_dense(inputs, width, with_booleans=with_booleans))
+
+
+def _texts(texts: list[Any], max_characters: int) -> TextRows:
+    for index, text in enumerate(texts):
+        if type(text) is not str:
+            raise InvalidInputError(f"row {index} must be a text, got {kind_of(text)}")
+        if len(text) > max_characters:
+            raise InvalidInputError(
+                f"row {index} has {len(text)} characters, at most {max_characters} are taken: "
+                "shorten it"
+            )
+    return TextRows(texts)
 
 
 def _first_row_error(first: object, width: int) -> InvalidInputError:
@@ -117,7 +161,7 @@ def _check_values(index: int, values: Iterable[object]) -> None:
             raise infinite_row_error(index)
 
 
-def _sparse(rows: list[Any], width: int, *, with_booleans: bool) -> Features:
+def _stored(rows: list[Any], width: int, *, with_booleans: bool) -> SparseRows:
     numbers = array("f")
     is_suspect = with_booleans
     try:
@@ -130,18 +174,36 @@ def _sparse(rows: list[Any], width: int, *, with_booleans: bool) -> Features:
             if not isinstance(row, dict):
                 raise _other_kind(index, row, "an object")
             _check_values(index, row.values())
-    return _scatter(rows, np.frombuffer(numbers, dtype=np.float32), width)
+    counts = np.array([len(row) for row in rows], dtype=np.int64)
+    stored = SparseRows(counts, _columns(rows, width), np.frombuffer(numbers, dtype=np.float32))
+    _check_stored(stored, width)
+    return stored
 
 
-def _scatter(rows: list[dict[str, Any]], numbers: Features, width: int) -> Features:
-    """Put the values of all rows, one after another in `numbers`, into their columns."""
-    columns = _columns(rows, width)
-    row_of_number = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    if not np.isfinite(numbers).all():
-        raise infinite_row_error(int(row_of_number[np.argmin(np.isfinite(numbers))]))
-    features = np.zeros((len(rows), width), dtype=np.float32)
-    features[row_of_number, columns] = numbers
+def _check_stored(stored: SparseRows, width: int) -> None:
+    row_of_number = np.repeat(np.arange(len(stored)), stored.counts)
+    if not np.isfinite(stored.values).all():
+        raise infinite_row_error(int(row_of_number[np.argmin(np.isfinite(stored.values))]))
+    # JSON keeps keys apart that are one number, such as "3" and "03".
+    cells = np.sort(row_of_number * width + stored.columns)
+    twice = np.flatnonzero(cells[1:] == cells[:-1])
+    if twice.size:
+        row, column = divmod(int(cells[twice[0]]), width)
+        raise InvalidInputError(f"row {row} gives column {column} twice: keep one of them")
+
+
+def _scattered(stored: SparseRows, width: int) -> Features:
+    """Stored values in their columns, (rows, width)."""
+    features = np.zeros((len(stored), width), dtype=np.float32)
+    features[np.repeat(np.arange(len(stored)), stored.counts), stored.columns] = stored.values
     return features
+
+
+def _compressed(features: Features) -> SparseRows:
+    """What is not zero in rows (rows, width)."""
+    rows, columns = np.nonzero(features)
+    counts = np.bincount(rows, minlength=len(features))
+    return SparseRows(counts, columns, features[rows, columns])
 
 
 def _columns(rows: list[dict[str, Any]], width: int) -> NDArray[np.int64]:
@@ -179,13 +241,20 @@ def _other_kind(index: int, row: object, first: str) -> InvalidInputError:
     )
 
 
-def checked_features(features: NDArray[Any], width: int, max_rows: int) -> Features:
+def fits(features: Features, rules: RowRules) -> bool:
+    """Whether finite rows (rows, any) are what a model takes, and nothing more need be checked."""
+    rows, width = features.shape
+    return width == rules.width and rows <= rules.max_rows and rules.kind == "features"
+
+
+def rows_of_array(features: NDArray[Any], rules: RowRules) -> Rows:
     """Rows of an array (rows, any) as a JSON body could have held them, in float32.
 
     Raises:
         InvalidInputError: Another width, or a row that is not finite in float32.
         TooLargeError: More than `max_rows` rows.
     """
+    width, max_rows = rules.width, rules.max_rows
     if features.shape[1] != width:
         raise InvalidInputError(f"row 0 must have {width} numbers, got {features.shape[1]}")
     if len(features) > max_rows:
@@ -197,7 +266,7 @@ def checked_features(features: NDArray[Any], width: int, max_rows: int) -> Featu
     finite = np.isfinite(features)
     if not finite.all():
         raise infinite_row_error(int(np.argmin(finite.all(axis=1))))
-    return features
+    return DenseRows(features) if rules.kind == "features" else _compressed(features)
 
 
 def infinite_row_error(index: int) -> InvalidInputError:

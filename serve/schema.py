@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 EXAMPLE_REQUEST: dict[str, Any] = {"inputs": [[0.12, 0.0, 0.8]], "top_k": 2}
 EXAMPLE_SPARSE: dict[str, Any] = {"inputs": [{"0": 0.12, "2": 0.8}], "threshold": "tuned"}
+EXAMPLE_TEXT: dict[str, Any] = {"inputs": ["a text to label"], "top_k": 2}
 EXAMPLE_ANSWER: dict[str, Any] = {
     "model": {"name": "delicious-seal", "version": "0f3c9a1b2d4e", "method": "seal"},
     "predictions": [{"labels": ["design", "css"], "scores": [0.93, 0.41]}],
@@ -21,14 +22,19 @@ SparseRow = Annotated[
 ]
 
 
+TextRow = Annotated[str, Field(description="A text, for models that take text.")]
+InputRows = Annotated[list[DenseRow] | list[SparseRow] | list[TextRow], Field(min_length=1)]
+
+
 class PredictRequest(BaseModel):
-    """Rows to score: all dense or all sparse."""
+    """Rows to score: all dense, all sparse or all texts."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [EXAMPLE_REQUEST, EXAMPLE_SPARSE]}
+        extra="forbid",
+        json_schema_extra={"examples": [EXAMPLE_REQUEST, EXAMPLE_SPARSE, EXAMPLE_TEXT]},
     )
 
-    inputs: list[DenseRow] | list[SparseRow] = Field(min_length=1)
+    inputs: InputRows
     top_k: int | None = Field(
         None,
         ge=1,
@@ -79,6 +85,26 @@ class PredictAnswer(BaseModel):
     request_id: str
 
 
+class EmbedRequest(BaseModel):
+    """Rows to embed, as `POST /predict` takes them."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_REQUEST]})
+
+    inputs: InputRows
+    model: str | None = Field(
+        None, description="Name of a loaded model; needed when several are loaded."
+    )
+
+
+class EmbedAnswer(BaseModel):
+    """One vector for each input row, in the same order."""
+
+    model: ModelHead
+    embeddings: list[list[float]]
+    latency_ms: LatencyMs
+    request_id: str
+
+
 class Problem(BaseModel):
     """What went wrong."""
 
@@ -96,9 +122,11 @@ class ErrorAnswer(BaseModel):
 class ModelInput(BaseModel):
     """What one row must be."""
 
-    kind: str
-    width: int
+    kind: str = Field(description="`features`, `sparse` or `text`.")
+    width: int | None = Field(None, description="Numbers in a row, or terms of a text.")
     names: list[str] | None = Field(None, description="Only in the detail of one model.")
+    encoding: str | None = Field(None, description="Of text: `tokens` or `tfidf`.")
+    max_tokens: int | None = Field(None, description="Tokens of a text that are looked at.")
 
 
 class ModelThresholds(BaseModel):
@@ -106,6 +134,15 @@ class ModelThresholds(BaseModel):
 
     tuned: float
     per_label: list[float] | None = Field(None, description="Only in the detail of one model.")
+
+
+class ModelSearch(BaseModel):
+    """How the best labels are found where not every label is scored exactly."""
+
+    kind: Literal["int8", "ivf"]
+    recall: float = Field(description="Share of the 10 best labels that is found.")
+    rows: int = Field(description="Rows that it was measured on.")
+    nprobe: int | None = Field(None, description="Cells of the index that are searched.")
 
 
 class ModelSummary(BaseModel):
@@ -142,6 +179,8 @@ class ModelDetail(BaseModel):
     thresholds: ModelThresholds
     test_scores: dict[str, float]
     largest_difference: float = Field(description="Between training and serving runtime.")
+    embedding_size: int | None = Field(None, description="Of `POST /embed`; null: it has none.")
+    search: ModelSearch | None = Field(None, description="Null: every label is scored exactly.")
     versions: dict[str, str]
     providers: list[str] = Field(description="Execution providers that run the model.")
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import socket
 import sys
 import time
@@ -41,6 +42,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     Raises:
         UserError: A bundle cannot be served, or the address cannot be listened on.
     """
+    started = time.monotonic()
     predictors = [
         OnnxPredictor(
             load_bundle(path), threads=settings.threads, max_batch_rows=settings.max_batch_rows
@@ -54,7 +56,12 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     names = ", ".join(app.state.service.models)
     address = f"http://{_url_host(settings.host)}:{listener.getsockname()[1]}"
     server = DrainingServer(config, app.state.service, settings.grace)
-    server.on_ready = lambda: announce(f"serving {names} on {address}")
+
+    def on_ready() -> None:
+        announce(f"serving {names} on {address}")
+        announce(f"ready after {time.monotonic() - started:.1f} s, {_resident()}")
+
+    server.on_ready = on_ready
     server.run(sockets=[listener])
 
 
@@ -116,6 +123,12 @@ class DrainingServer(uvicorn.Server):
         left = max(deadline - time.monotonic() - 0.2, 0)
         self.config.timeout_graceful_shutdown = left  # type: ignore[assignment]
         self.should_exit = True
+
+
+def _resident() -> str:
+    """What the process has in memory, files that are mapped included."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return f"{peak * (1 if sys.platform == 'darwin' else 1024) / 1e6:,.0f} MB in memory at most"
 
 
 def _listen(host: str, port: int) -> socket.socket:

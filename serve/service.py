@@ -20,9 +20,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from export.bundle import Manifest
+from export.bundle import Bundle
+from export.manifest import Manifest
 from serve import api
-from serve.batching import Finished, Job, MicroBatcher, Outcome
+from serve.batching import Finished, Job, MicroBatcher, Outcome, Predictor
 from serve.bodies import unpacked
 from serve.control import Control
 from serve.counters import Counters
@@ -34,7 +35,7 @@ from serve.errors import (
     TooLargeError,
     status_and_type,
 )
-from serve.exchange import Exchange, Headers, Target
+from serve.exchange import Call, Exchange, Headers, Target
 from serve.library import Library
 from serve.predictor import OnnxPredictor
 from serve.settings import Settings
@@ -43,7 +44,7 @@ from train.errors import ConfigError
 
 logger = logging.getLogger("serve")
 
-# Features and scores of all waiting rows stay below this, however wide the model is.
+# Rows and answers of all waiting requests to one model stay below this.
 MAX_QUEUE_BYTES = 256 * 2**20
 CLIENT_GONE_STATUS = 499
 RETRY_AFTER_DRAIN_SECONDS = 1
@@ -60,11 +61,18 @@ class LoadedModel:
     wire: api.ModelWire
     batcher: MicroBatcher
     meters: ModelMeters
+    embed_batcher: MicroBatcher | None
+    """Where the model has embeddings."""
 
     @property
     def manifest(self) -> Manifest:
         """What the model is."""
         return self.predictor.manifest
+
+    @property
+    def batchers(self) -> list[MicroBatcher]:
+        """All its queues."""
+        return [self.batcher] if self.embed_batcher is None else [self.batcher, self.embed_batcher]
 
 
 @dataclass(frozen=True)
@@ -132,25 +140,36 @@ class Service:
             self._retire(model)
 
     def _retire(self, model: LoadedModel) -> None:
-        task = asyncio.ensure_future(_closed_when_idle(model.batcher))
+        task = asyncio.ensure_future(_closed_when_idle(model.batchers))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
     def _add(self, predictor: OnnxPredictor, settings: Settings) -> None:
         manifest = predictor.manifest
-        row_bytes = 4 * (manifest.input.width + manifest.label_count)
-        max_rows = min(settings.max_queue_rows, max(1, MAX_QUEUE_BYTES // row_bytes))
         meters = self.telemetry.for_model(manifest)
-        batcher = MicroBatcher(
-            predictor,
-            max_batch_rows=settings.max_batch_rows,
-            max_queue_rows=max_rows,
-            on_batch=meters.batch,
+
+        def batcher_of(runner: Predictor) -> MicroBatcher:
+            return MicroBatcher(
+                runner,
+                max_batch_rows=settings.max_batch_rows,
+                max_queue_rows=settings.max_queue_rows,
+                max_queue_bytes=MAX_QUEUE_BYTES,
+                on_batch=meters.batch,
+            )
+
+        wire = api.ModelWire.of(
+            predictor.bundle,
+            max_rows=_most_rows(predictor.bundle, settings),
+            max_characters=settings.max_text_chars,
         )
+        embedder = predictor.embedder
+        embed_batcher = None if embedder is None else batcher_of(embedder)
+        model = LoadedModel(predictor, wire, batcher_of(predictor), meters, embed_batcher)
+        self.models[manifest.name] = model
         key = (manifest.name, manifest.method)
-        self.telemetry.watch(lambda: batcher.queued_rows, "queued_rows", *key)
-        wire = api.ModelWire.of(manifest, predictor.labels, max_rows)
-        self.models[manifest.name] = LoadedModel(predictor, wire, batcher, meters)
+        queues = model.batchers
+        self.telemetry.watch(lambda: sum(q.queued_rows for q in queues), "queued_rows", *key)
+        self.telemetry.watch(lambda: predictor.load_seconds, "load_seconds", *key)
 
     @property
     def is_ready(self) -> bool:
@@ -212,8 +231,9 @@ class Service:
         if encoding is not None:
             body = unpacked(body, encoding, self.max_body_bytes)
         call = exchange.call = exchange.target.route.parse(exchange, body, self.models)
-        job = Job(call.features, call.k, call.needs_scores, done, exchange.deadline)
-        exchange.loaded.batcher.submit(job)
+        size = _answer_bytes(call, exchange.loaded)
+        job = Job(call.rows, call.k, call.needs_scores, done, exchange.deadline, size)
+        exchange.batcher.submit(job)
         return job
 
     def reply(self, exchange: Exchange, outcome: Outcome) -> Reply:
@@ -223,7 +243,7 @@ class Service:
         total = time.perf_counter() - exchange.started
         latency = api.Latency(outcome.queue_seconds, outcome.inference_seconds, total)
         try:
-            reply = exchange.target.route.answer(exchange, outcome.scored, latency)
+            reply = exchange.target.route.answer(exchange, outcome.answer, latency)
         except Exception as error:  # noqa: BLE001 - it is logged and answered as our bug
             return self._refusal(exchange, error)
         exchange.loaded.meters.answer(total, outcome.queue_seconds)
@@ -264,14 +284,31 @@ class Service:
     def close(self) -> None:
         """End the worker threads."""
         for model in self.models.values():
-            model.batcher.close()
+            for batcher in model.batchers:
+                batcher.close()
 
 
-async def _closed_when_idle(batcher: MicroBatcher) -> None:
-    """End the thread of a model that gets no more requests, once it has answered the last."""
-    while batcher.queued_rows:
+async def _closed_when_idle(batchers: list[MicroBatcher]) -> None:
+    """End the threads of a model that gets no more requests, once it has answered the last."""
+    while any(batcher.queued_rows for batcher in batchers):
         await asyncio.sleep(RETIRE_SECONDS)
-    await asyncio.to_thread(batcher.close)
+    for batcher in batchers:
+        await asyncio.to_thread(batcher.close)
+
+
+def _most_rows(bundle: Bundle, settings: Settings) -> int:
+    """Rows that one request may have, so that dense ones are refused before they are allocated."""
+    spec = bundle.manifest.input
+    row_bytes = 4 * (spec.width or 1) if spec.kind == "features" else 1
+    return min(settings.max_queue_rows, max(1, MAX_QUEUE_BYTES // row_bytes))
+
+
+def _answer_bytes(call: Call, model: LoadedModel) -> int:
+    """What the answer will take in memory before it is written."""
+    numbers = model.wire.label_count if call.needs_scores else 3 * call.k
+    if isinstance(call, api.EmbedCall):
+        numbers = model.manifest.embedding_size or 0
+    return 4 * len(call.rows) * numbers
 
 
 def _milliseconds(value: bytes) -> float:

@@ -42,6 +42,8 @@ class Settings:
     """Rows that may wait for one model before requests are turned away with 429."""
     max_batch_rows: int = 64
     """Rows that a model gets at once; a larger request runs alone."""
+    max_text_chars: int = 100_000
+    """Characters that one text may have."""
     http: Literal["protocol", "asgi"] = "protocol"
     """How predictions are answered: inside uvicorn's HTTP protocol, which is fastest, or through
     ASGI as any other server would."""
@@ -59,7 +61,13 @@ class Settings:
             )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port must lie between 0 and 65535, got {self.port}")
-        for name in ("threads", "max_body_mb", "max_queue_rows", "max_batch_rows"):
+        for name in (
+            "threads",
+            "max_body_mb",
+            "max_queue_rows",
+            "max_batch_rows",
+            "max_text_chars",
+        ):
             if getattr(self, name) < 1:
                 flag = name.replace("_", "-")
                 raise ConfigError(f"--{flag} must be at least 1, got {getattr(self, name)}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -16,7 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from export.bundle import Manifest
+from export.manifest import Manifest
 from serve.counters import Counters, Histogram, Key, Slab
 
 SECONDS = (
@@ -39,8 +41,11 @@ COUNTERS = {
 GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "in_flight_requests": ("Prediction requests being answered.", ()),
     "queued_rows": ("Rows that wait for a model.", BY_MODEL),
+    "resident_bytes": ("Memory of all workers, mapped files included.", ()),
     "ready_workers": ("Worker processes that take requests.", ()),
 }
+# Not added up: each worker loads the same models.
+LOAD_SECONDS = "Seconds from a bundle's verified files to the loaded model."
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ class Telemetry:
         self._manifests: dict[str, Manifest] = {}
         self.baseline: str | None = None
         """Name of the model whose speed is 1; None: the model that was loaded first."""
+        self.watch(_resident_bytes, "resident_bytes")
         self.registry = CollectorRegistry()
         self.registry.register(_SharedCollector(self))
 
@@ -151,9 +157,10 @@ class Telemetry:
     def forget_model(self, manifest: Manifest) -> None:
         """No longer announce a model; what was counted of it stays."""
         self._manifests.pop(manifest.name, None)
-        key = ("queued_rows", manifest.name, manifest.method)
-        if self._gauges.pop(key, None):
-            self._slab.series(key)[0] = 0.0
+        for gauge in ("queued_rows", "load_seconds"):
+            key = (gauge, manifest.name, manifest.method)
+            if self._gauges.pop(key, None):
+                self._slab.series(key)[0] = 0.0
 
     def reject(self, manifest: Manifest | None, status: int, reason: str) -> None:
         """Count one request that got an error; without a manifest its model was not known yet."""
@@ -191,6 +198,8 @@ class Telemetry:
             yield _fill(CounterMetricFamily(f"labelwright_{name}", text, labels=labels), totals)
         for name, (text, labels) in GAUGES.items():
             yield _fill(GaugeMetricFamily(f"labelwright_{name}", text, labels=labels), totals)
+        load = GaugeMetricFamily("labelwright_load_seconds", LOAD_SECONDS, labels=BY_MODEL)
+        yield _fill(load, dict(self._slab.items()))
         yield self._info()
         yield self._ratios()
 
@@ -222,6 +231,14 @@ class _SharedCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._telemetry.families()
+
+
+def _resident_bytes() -> float:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:  # a system without /proc
+        return 0.0
+    return float(pages * resource.getpagesize())
 
 
 def _model_totals(totals: dict[Key, list[float]], about: Manifest) -> ModelTotals:

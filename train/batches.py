@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from functools import cached_property
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from scipy import sparse
 from torch import Tensor
 
 from train import segments
+from train.encoding import padded
+from train.errors import ConfigError
 
 # Above this share of values that are not zero, or below this width, a dense product is faster than
 # a sparse one with what it takes to prepare it.
@@ -21,6 +24,11 @@ LEAST_WIDTH = 1000
 # Up to this many values, an accelerator gets dense batches: it multiplies zeros faster than it
 # waits for sizes.
 GREATEST_ON_ACCELERATOR = 2**26
+
+SCORING_ROWS, SCORING_TOKENS = 1024, 2**14
+"""Of a batch that is only scored; attention needs memory for each token."""
+POOLED_BATCHES = 50
+"""So many batches of texts are drawn at once and then cut by length, so that few are padded."""
 
 Context: TypeAlias = Any  # what torch hands to a backward takes any attribute
 
@@ -144,8 +152,73 @@ class SparseBatch:
         return dense
 
 
-Inputs: TypeAlias = Tensor | SparseBatch
-"""Rows (batch, features). What needs them dense says `x.to_dense()`."""
+@dataclass(frozen=True)
+class TokenRows:
+    """Texts as token numbers, on the host; a batch is padded to its longest and then moved."""
+
+    texts: Sequence[np.ndarray]  # of each row (tokens,)
+    padding: int
+    device: torch.device
+
+    @property
+    def width(self) -> int:
+        """Tokens of the longest row."""
+        return int(self.lengths.max())
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """(rows,) tokens of each."""
+        return torch.tensor([len(text) for text in self.texts])
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def select(self, rows: np.ndarray) -> TokenRows:
+        """Return some of the rows as a table of their own."""
+        return TokenRows([self.texts[row] for row in rows], self.padding, self.device)
+
+    def take(self, index: Tensor) -> Any:  # noqa: ANN401 - a matrix everywhere else
+        """Return the given rows as a `TokenBatch`: there is no other form."""
+        rows = [self.texts[row] for row in index.tolist()]
+        matrices = (torch.from_numpy(matrix) for matrix in padded(rows, self.padding))
+        return TokenBatch(*(matrix.to(self.device) for matrix in matrices))
+
+    def batch(self, index: Tensor) -> Inputs:
+        """Return the given rows as a `TokenBatch`."""
+        batch: TokenBatch = self.take(index)
+        return batch
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Token numbers of texts, for networks that begin with a text encoder."""
+
+    input_ids: Tensor  # (rows, length) int64
+    attention_mask: Tensor  # (rows, length) int64: 1 for a token, 0 for padding
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and tokens of the longest."""
+        return self.input_ids.shape[0], self.input_ids.shape[1]
+
+    def __len__(self) -> int:
+        return self.input_ids.shape[0]
+
+    def __getitem__(self, rows: slice) -> TokenBatch:
+        return TokenBatch(self.input_ids[rows], self.attention_mask[rows])
+
+    def to_dense(self) -> NoReturn:
+        """Refuse: numbers of tokens are no features."""
+        raise ConfigError(NO_TOKENS)
+
+    def __matmul__(self, weight: Tensor) -> NoReturn:
+        raise ConfigError(NO_TOKENS)
+
+
+NO_TOKENS = "this method takes feature vectors, not tokens: use --tuning frozen or --encoder tfidf"
+
+Inputs: TypeAlias = Tensor | SparseBatch | TokenBatch
+"""Rows (batch, features), or texts. What needs features dense says `x.to_dense()`."""
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -178,15 +251,37 @@ def to_rows(matrix: np.ndarray | sparse.csr_array, device: torch.device) -> Rows
     )
 
 
-def batch_order(n_rows: int, batch_size: int, seed: int, epoch: int) -> tuple[Tensor, ...]:
+def batch_order(
+    n_rows: int, batch_size: int, seed: int, epoch: int, lengths: Tensor | None = None
+) -> tuple[Tensor, ...]:
     """The row numbers of each batch of one epoch; the same for the same seed and epoch.
 
     Drawn apart from the global generator, so that a resumed epoch needs no stored permutation.
+    Where rows have `lengths`, (rows,), those of a batch are alike.
     """
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    return tuple(torch.split(torch.randperm(n_rows, generator=generator), batch_size))
+    order = torch.randperm(n_rows, generator=generator)
+    if lengths is None:
+        return tuple(torch.split(order, batch_size))
+    pools = torch.split(order, batch_size * POOLED_BATCHES)
+    by_length = [pool[lengths[pool].argsort(stable=True)] for pool in pools]
+    batches = [batch for pool in by_length for batch in torch.split(pool, batch_size)]
+    return tuple(batches[i] for i in torch.randperm(len(batches), generator=generator).tolist())
 
 
 def in_order(n_rows: int, batch_size: int) -> Iterator[Tensor]:
     """Row numbers from first to last, in batches."""
     yield from torch.split(torch.arange(n_rows), batch_size)
+
+
+def scoring_order(rows: Rows) -> tuple[Tensor, ...]:
+    """The row numbers of batches that are only scored: large ones, texts with those of a length."""
+    if not isinstance(rows, TokenRows):
+        return tuple(in_order(len(rows), SCORING_ROWS))
+    order = rows.lengths.argsort(stable=True, descending=True)
+    batches = []
+    while len(order):
+        count = max(1, min(SCORING_ROWS, SCORING_TOKENS // max(1, int(rows.lengths[order[0]]))))
+        batches.append(order[:count])
+        order = order[count:]
+    return tuple(batches)

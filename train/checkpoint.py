@@ -10,10 +10,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from train import methods
+from train.batches import Inputs, TokenBatch
 from train.config import config_from
 from train.errors import CheckpointError, ConfigError
 from train.nets.inference import GradientInference
-from train.problem import Shape
+from train.nets.text import TextEncoder
+from train.problem import EncoderShape, Shape
 from train.storage import SCHEMA_VERSION, load, save
 
 
@@ -26,7 +28,8 @@ class Checkpoint:
     task: str
     config: dict[str, Any]
     dataset: str
-    shape: dict[str, int]
+    shape: dict[str, Any]
+    """The values of `train.problem.Shape`."""
     labels: list[str]
     features: list[str]
     scaling: dict[str, Tensor] | None
@@ -45,11 +48,31 @@ class Checkpoint:
     versions: dict[str, str]
     teacher: dict[str, Tensor] = field(default_factory=dict)
     """Of the network that taught the predictor; empty where none did, and in older files."""
+    text: dict[str, Any] | None = None
+    """How texts become rows; None where rows are feature vectors.
+
+    `kind` is `tfidf`, with the JSON of a `TfidfEncoder` as `encoder`; or `tokens`, with `tokenizer`
+    (tokenizer.json) and `max_tokens`. Where the text encoder was frozen, `encoder` holds the values
+    of its `EncoderShape`, and `weights` its weights; else it is a part of the predictor.
+    """
+    texts: list[str] = field(default_factory=list)
+    """Test texts; of `tfidf` they are those of `probe`, which is empty for tokens."""
     schema: int = SCHEMA_VERSION
 
     def predictor(self) -> nn.Module:
-        """Rebuild the trained network: raw rows (batch, features) -> logits (batch, labels)."""
-        return self._with_scaling(self._network())
+        """Rebuild the trained network: raw rows (batch, features) -> logits (batch, labels).
+
+        For tokens it takes `input_ids` and `attention_mask`, (batch, length) int64 each.
+        """
+        return self._from_raw_rows(self._network())
+
+    def embedder(self) -> nn.Module | None:
+        """The part that maps rows, or tokens, to vectors (batch, size); None where there is none.
+
+        The logits are their inner products with `label_embeddings`.
+        """
+        network = self._network()
+        return self._from_raw_rows(_Embed(network)) if hasattr(network, "embed") else None
 
     def energy_predictor(self) -> nn.Module:
         """Rebuild the network that taught the predictor, as one that predicts by itself."""
@@ -64,7 +87,7 @@ class Checkpoint:
             if isinstance(inference.start, nn.Module):
                 inference.start.load_state_dict(self.weights)
 
-        return self._with_scaling(self._built("energy_predictor", fill))
+        return self._from_raw_rows(self._built("energy_predictor", fill))
 
     def label_embeddings(self) -> Tensor | None:
         """One vector a label, (labels, size), if the method's network offers them; else None."""
@@ -80,7 +103,8 @@ class Checkpoint:
         try:
             module = methods.load(self.method)
             config = config_from(self.config, module.Config, source="the checkpoint")
-            network: nn.Module = getattr(module, builder)(config, Shape(**self.shape))
+            shape = Shape.from_values(self.shape)
+            network: nn.Module = getattr(module, builder)(config, shape)
             fill(network)
         except (RuntimeError, TypeError, ConfigError) as error:
             raise CheckpointError(
@@ -89,10 +113,47 @@ class Checkpoint:
             ) from error
         return network.eval()
 
-    def _with_scaling(self, network: nn.Module) -> nn.Module:
-        if self.scaling is None:
-            return network
-        return nn.Sequential(InputScaling(**self.scaling), network).eval()
+    def _from_raw_rows(self, network: nn.Module) -> nn.Module:
+        """Put before a network what its rows went through."""
+        if self.scaling is not None:
+            network = nn.Sequential(InputScaling(**self.scaling), network)
+        if self.text is not None and self.text["kind"] == "tokens":
+            network = FromTokens(self._frozen_encoder(), network)
+        return network.eval()
+
+    def _frozen_encoder(self) -> TextEncoder | None:
+        """The text encoder whose vectors the network was trained on; None if it has its own."""
+        if self.text is None or "weights" not in self.text:
+            return None
+        return TextEncoder(
+            EncoderShape(**{**self.text["encoder"], "weights": self.text["weights"]})
+        )
+
+
+class FromTokens(nn.Module):
+    """A network that takes the two tensors which a tokenizer gives."""
+
+    def __init__(self, encoder: TextEncoder | None, network: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.network = encoder, network
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Map tokens, (batch, length) int64 each, to what the network gives."""
+        batch = TokenBatch(input_ids, attention_mask)
+        output: Tensor = self.network(batch if self.encoder is None else self.encoder(batch))
+        return output
+
+
+class _Embed(nn.Module):
+    """The `embed` of a network as a call."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network: Any = network
+
+    def forward(self, x: Inputs) -> Tensor:
+        vectors: Tensor = self.network.embed(x)
+        return vectors
 
 
 class InputScaling(nn.Module):

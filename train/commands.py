@@ -109,8 +109,9 @@ def _resuming(command: str) -> str:
 
 def _print_settings(console: Console, prepared: Prepared) -> None:
     data, sizes = prepared.data, prepared.split.sizes()
+    n_features = prepared.problem.shape.n_features
     console.print(
-        f"[bold]{prepared.method_name}[/] on [bold]{data.name}[/]: {data.n_features} features, "
+        f"[bold]{prepared.method_name}[/] on [bold]{data.name}[/]: {n_features} features, "
         f"{data.n_labels} labels, {sizes[0]}/{sizes[1]}/{sizes[2]} rows "
         f"({prepared.split.rule}), {prepared.problem.device}"
     )

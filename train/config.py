@@ -40,8 +40,22 @@ class MethodConfig:
     scaling: Literal["auto", "none", "standard"] = "auto"
     """`standard`: inputs to zero mean, unit variance; `auto`: so for dense real values."""
 
+    encoder: str = "auto"
+    """Texts only: `tfidf`, `minilm`, a Hugging Face name, a folder; `auto`: tfidf if frozen."""
+    max_terms: int = 20_000
+    """Texts only, tfidf: the most frequent terms of the training texts, so many of them."""
+    bigrams: bool = False
+    """Texts only, tfidf: two words in a row are a term too."""
+    max_tokens: int = 128
+    """Texts only, other encoders: what is longer is cut off."""
+    pooling: Literal["mean", "cls"] = "mean"
+    """Texts only, other encoders: the vector of a text is the mean of its tokens', or the first."""
+    tuning: Literal["frozen", "adapter", "full"] = "frozen"
+    """Texts only: what is trained of the encoder: nothing, small layers between its own, or all."""
+
     def __post_init__(self) -> None:
-        """Refuse bad values; those of `scaling` are refused by its type."""
+        """Refuse bad values; those of most fields are refused by their types."""
+        require_positive(self, "max_terms", "max_tokens")
 
     @property
     def variant(self) -> str:
@@ -68,6 +82,22 @@ class TrainingConfig(MethodConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "epochs", "patience", "batch_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenConfig(TrainingConfig):
+    """What a method has too whose networks may begin with a text encoder that is trained."""
+
+    encoder_lr: float = 5e-5
+    """Step size of the text encoder, or of its adapters."""
+    adapter_size: int = 48
+    """Width of an adapter."""
+    checkpointing: bool = False
+    """Compute the encoder's layers twice in place of keeping them: slower, in less memory."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "encoder_lr", "adapter_size")
 
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)

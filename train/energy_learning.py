@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from train.batches import Inputs
-from train.config import TrainingConfig, require_fraction, require_positive
-from train.feedforward import task_net
+from train.config import TokenConfig, require_fraction, require_positive
+from train.feedforward import feature_net, task_net
 from train.losses import (
     LabelNoise,
     binary_cross_entropy,
@@ -34,7 +34,7 @@ from train.nets.inference import (
     score_energy,
     value_energy,
 )
-from train.optimizer import TaskOptimizer
+from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
 
 TRAINING_INFERENCE_STEPS = 20
@@ -44,7 +44,7 @@ RANDOM_STARTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnergyConfig(TrainingConfig):
+class EnergyConfig(TokenConfig):
     """What the three energy networks have in common."""
 
     lr: float = 1e-3
@@ -94,9 +94,7 @@ class NceConfig(PretrainedConfig):
 
 def energy_net(config: EnergyConfig, shape: Shape) -> EnergyNet:
     """Build the untrained energy network."""
-    return EnergyNet(
-        shape.n_features, shape.n_labels, config.hidden, config.dropout, config.global_units
-    )
+    return EnergyNet(feature_net(config, shape), shape.n_labels, config.global_units)
 
 
 def spen_predictor(config: PretrainedConfig, shape: Shape) -> GradientInference:
@@ -142,7 +140,9 @@ class EnergyLearner(Method):
         self.predictor = self.inference = inference.to(problem.device)
         self.energy_net: Any = inference.energy_net
         self.optimizer = TaskOptimizer(
-            self.energy_net.parameters(), lr=config.lr, weight_decay=config.weight_decay
+            parameter_groups(self.energy_net, encoder_lr=config.encoder_lr),
+            lr=config.lr,
+            weight_decay=config.weight_decay,
         )
 
     @torch.no_grad()
@@ -171,7 +171,9 @@ class PretrainedLearner(EnergyLearner):
         super().__init__(config, problem, inference)
         self.task_net = task.to(problem.device)
         self.task_optimizer = TaskOptimizer(
-            self.task_net.parameters(), lr=config.task_lr, weight_decay=1e-5
+            parameter_groups(self.task_net, encoder_lr=config.encoder_lr),
+            lr=config.task_lr,
+            weight_decay=1e-5,
         )
         self.predictor = self.task_net
 

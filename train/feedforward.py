@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from train.batches import Inputs
-from train.config import TrainingConfig, require_fraction, require_positive
+from train.config import TokenConfig, require_fraction, require_positive
 from train.method import Method
-from train.nets.mlp import TaskNet
-from train.optimizer import TaskOptimizer
+from train.nets.mlp import FeatureNet, TaskNet
+from train.nets.text import TextEncoder
+from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -24,7 +25,7 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedForwardConfig(TrainingConfig):
+class FeedForwardConfig(TokenConfig):
     """Hyper-parameters of the network and of its optimiser."""
 
     lr: float = 2e-3
@@ -32,7 +33,7 @@ class FeedForwardConfig(TrainingConfig):
     weight_decay: float = 1e-5
     """Weight decay of AdamW."""
     hidden: tuple[int, ...] = (400, 400)
-    """Width of each hidden layer."""
+    """Width of each hidden layer; a text encoder that is trained takes their place."""
     dropout: float = 0.2
     """Share of hidden units dropped after each layer but the last."""
 
@@ -56,9 +57,16 @@ class Widths(Protocol):
         ...
 
 
+def feature_net(config: Widths, shape: Shape) -> FeatureNet | TextEncoder:
+    """Build what turns a row into features: hidden layers, or a text encoder for tokens."""
+    if shape.encoder is not None:
+        return TextEncoder(shape.encoder)
+    return FeatureNet(shape.n_features, config.hidden, config.dropout)
+
+
 def task_net(config: Widths, shape: Shape) -> TaskNet:
     """Build the untrained network."""
-    return TaskNet(shape.n_features, shape.n_labels, config.hidden, config.dropout)
+    return TaskNet(feature_net(config, shape), shape.n_labels)
 
 
 class FeedForward(Method):
@@ -70,7 +78,9 @@ class FeedForward(Method):
         self.losses = losses
         self.predictor = task_net(config, problem.shape).to(problem.device)
         self.optimizer = TaskOptimizer(
-            self.predictor.parameters(), lr=config.lr, weight_decay=config.weight_decay
+            parameter_groups(self.predictor, encoder_lr=config.encoder_lr),
+            lr=config.lr,
+            weight_decay=config.weight_decay,
         )
 
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:

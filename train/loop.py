@@ -12,14 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train.batches import Rows, batch_order, in_order
+from train.batches import Rows, TokenRows, batch_order, scoring_order
 from train.config import TrainingConfig
 from train.errors import UserError
 from train.method import Method
 from train.problem import Part, Problem
 from train.thresholds import monitored_score
-
-SCORING_BATCH = 1024
 
 
 class TrainingDivergedError(UserError):
@@ -130,13 +128,17 @@ def _run_epoch(
     should_stop: Callable[[], bool],
 ) -> bool:
     """Do the rest of the current epoch; return whether it was stopped before its end."""
-    batches = batch_order(len(problem.train), config.batch_size, seed, position.epoch)
+    x = problem.train.x
+    lengths = x.lengths if isinstance(x, TokenRows) else None
+    batches = batch_order(len(x), config.batch_size, seed, position.epoch, lengths)
     # Summed on the device: reading a loss every step would wait for the GPU every step.
     sums = {name: torch.tensor(value) for name, value in position.loss_sums.items()}
     method.predictor.train()
     for index in batches[position.step :]:
         rows = index.to(problem.device)
-        losses = method.step(problem.train.x.batch(rows), problem.train.y.take(rows))
+        # Texts lie on the host: asked by row numbers from the device, they would wait for it.
+        inputs = x.batch(rows if lengths is None else index)
+        losses = method.step(inputs, problem.train.y.take(rows))
         for name, loss in losses.items():
             sums[name] = sums[name].to(loss.device) + loss if name in sums else loss
         position.step += 1
@@ -183,10 +185,13 @@ def predict(predictor: nn.Module, rows: Rows, device: torch.device) -> np.ndarra
     """Scores in [0, 1] of all rows, (rows, labels) float32."""
     was_training = predictor.training
     predictor.eval()
-    batches = in_order(len(rows), SCORING_BATCH)
-    scores = [predictor(rows.take(index.to(device))).sigmoid().cpu() for index in batches]
+    order = scoring_order(rows)
+    scores = [predictor(rows.take(index.to(device))).sigmoid().cpu() for index in order]
     predictor.train(was_training)
-    return torch.cat(scores).numpy()
+    in_turn = torch.cat(scores)
+    if isinstance(rows, TokenRows):  # others come in their own order
+        in_turn = in_turn[torch.cat(order).argsort()]
+    return in_turn.numpy()
 
 
 def cpu_weights(network: nn.Module | None) -> dict[str, Tensor]:

@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from train.nets.text import TextEncoder
+
 CLIP_NORM = 10.0
+
+
+ParameterGroups: TypeAlias = list[dict[str, Any]]
+"""As torch's optimisers take them: `params`, and what differs from the others' settings."""
+
+
+def parameter_groups(*networks: nn.Module, encoder_lr: float) -> ParameterGroups:
+    """The weights that are trained; those of text encoders have a rate of their own.
+
+    As is usual with transformers, their biases and the weights of normalisations do not decay.
+    """
+    encoders = [part for net in networks for part in net.modules() if isinstance(part, TextEncoder)]
+    encoded = [weight for encoder in encoders for weight in encoder.parameters()]
+    known = {id(weight) for weight in encoded}
+    others = [w for net in networks for w in net.parameters() if id(w) not in known]
+    trained = [weight for weight in encoded if weight.requires_grad]
+    groups: ParameterGroups = [
+        {"params": others},
+        {"params": [weight for weight in trained if weight.dim() > 1], "lr": encoder_lr},
+        {
+            "params": [weight for weight in trained if weight.dim() <= 1],
+            "lr": encoder_lr,
+            "weight_decay": 0.0,
+        },
+    ]
+    return [group for group in groups if group["params"]]
 
 
 class TaskOptimizer:
@@ -21,16 +49,16 @@ class TaskOptimizer:
 
     def __init__(
         self,
-        parameters: Iterable[nn.Parameter],
+        parameters: Iterable[nn.Parameter] | ParameterGroups,
         *,
         lr: float,
         weight_decay: float,
         betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:
-        self.parameters = list(parameters)
         self.adam = torch.optim.AdamW(
-            self.parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True
+            parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True
         )
+        self.parameters = [w for group in self.adam.param_groups for w in group["params"]]
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
             self.adam, mode="max", factor=0.5, patience=5
         )

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from scipy import sparse
 
-from train.batches import GREATEST_DENSITY, Rows, to_rows
+from train.batches import GREATEST_DENSITY, Rows, TokenRows, to_rows
 from train.data import MultiLabelData, Split
 from train.data.dataset import Features
 from train.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderShape:
+    """A transformer that turns tokens into the vector of a text."""
+
+    config: dict[str, Any]
+    """Its sizes, as `transformers` writes them into config.json."""
+    pooling: Literal["mean", "cls"]
+    tuning: Literal["frozen", "adapter", "full"]
+    adapter_size: int
+    checkpointing: bool = False
+    weights: dict[str, torch.Tensor] | None = field(default=None, repr=False, compare=False)
+    """What its training begins with; None where trained weights follow, as in a checkpoint."""
+
+    @property
+    def width(self) -> int:
+        """Of the vector of a text."""
+        return int(self.config["dim" if "dim" in self.config else "hidden_size"])
+
+    def values(self) -> dict[str, Any]:
+        """Plain values, without the weights."""
+        return asdict(replace(self, weights=None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +43,23 @@ class Shape:
     """The sizes from which a method builds its networks."""
 
     n_features: int
+    """Of a row; of the vector of a text where an encoder is trained."""
     n_labels: int
     n_rows: int
     """Training rows."""
+    encoder: EncoderShape | None = None
+    """Of texts that come as tokens: networks begin with it."""
+
+    def values(self) -> dict[str, Any]:
+        """Plain values, for a checkpoint."""
+        sizes = {"n_features": self.n_features, "n_labels": self.n_labels, "n_rows": self.n_rows}
+        return sizes if self.encoder is None else {**sizes, "encoder": self.encoder.values()}
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> Shape:
+        """What `values` gave."""
+        encoder = values.get("encoder")
+        return cls(**{**values, "encoder": None if encoder is None else EncoderShape(**encoder)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,21 +99,27 @@ class Problem:
     device: torch.device
 
 
+@dataclass(frozen=True, kw_only=True)
+class EncodedTexts:
+    """The texts of a data set in the form in which a method takes them."""
+
+    rows: Features | TokenRows
+    """One a text: features, or tokens for an encoder that is trained."""
+    saved: dict[str, Any]
+    """What encodes texts in the same way later: `text` of a checkpoint."""
+    encoder: EncoderShape | None = None
+    """Of tokens."""
+
+
 def feature_matrix(data: MultiLabelData) -> Features:
-    """The inputs of a data set of feature vectors; text is refused."""
+    """The inputs of a data set of feature vectors."""
     if isinstance(data.inputs, list):
-        raise DataError(f"{data.name} holds text: methods take feature vectors, so give numbers")
+        raise DataError(f"{data.name} holds text, and a table of numbers is needed here")
     return data.inputs
 
 
-def make_problem(
-    data: MultiLabelData,
-    split: Split,
-    device: torch.device,
-    scaling: Literal["auto", "none", "standard"] = "auto",
-) -> Problem:
-    """Scale the inputs by what the training rows say and put the three parts on the device."""
-    inputs = feature_matrix(data)
+def check_parts(data: MultiLabelData, split: Split) -> None:
+    """Refuse a split that has nothing to learn, choose or judge by."""
     for part in ("train", "validation", "test"):
         rows = getattr(split, part)
         missing = "rows" if len(rows) == 0 else "labels" if data.targets[rows].nnz == 0 else None
@@ -85,24 +128,52 @@ def make_problem(
                 f"{data.name} has no {missing} in its {part} part under --split {split.rule}: "
                 "give more rows, or another --split"
             )
-    fitted = _fit_scaling(inputs, split.train, scaling)
-    if fitted is None and _density(inputs) <= GREATEST_DENSITY:
-        inputs = sparse.csr_array(inputs)
+
+
+def make_problem(
+    data: MultiLabelData,
+    split: Split,
+    device: torch.device,
+    scaling: Literal["auto", "none", "standard"] = "auto",
+    texts: EncodedTexts | None = None,
+) -> Problem:
+    """Scale the inputs by what the training rows say and put the three parts on the device."""
+    check_parts(data, split)
+    inputs = feature_matrix(data) if texts is None else texts.rows
+    fitted = None
+    if not isinstance(inputs, TokenRows):
+        fitted = _fit_scaling(inputs, split.train, scaling)
+        if fitted is None and _density(inputs) <= GREATEST_DENSITY:
+            inputs = sparse.csr_array(inputs)
 
     def part_of(rows: np.ndarray) -> Part:
-        x, targets = inputs[rows], data.targets[rows]
-        if fitted is not None:
-            x = (x - fitted.mean) / fitted.scale
-        return Part(x=to_rows(x, device), y=to_rows(targets, device), targets=targets)
+        targets = data.targets[rows]
+        if isinstance(inputs, TokenRows):
+            x: Rows = inputs.select(rows)
+        elif fitted is not None:
+            x = to_rows((inputs[rows] - fitted.mean) / fitted.scale, device)
+        else:
+            x = to_rows(inputs[rows], device)
+        return Part(x=x, y=to_rows(targets, device), targets=targets)
 
+    encoder = None if texts is None else texts.encoder
     return Problem(
-        shape=Shape(n_features=data.n_features, n_labels=data.n_labels, n_rows=len(split.train)),
+        shape=Shape(
+            n_features=_width(inputs) if encoder is None else encoder.width,
+            n_labels=data.n_labels,
+            n_rows=len(split.train),
+            encoder=encoder,
+        ),
         train=part_of(split.train),
         validation=part_of(split.validation),
         test=part_of(split.test),
         scaling=fitted,
         device=device,
     )
+
+
+def _width(inputs: Features | TokenRows) -> int:
+    return inputs.width if isinstance(inputs, TokenRows) else int(inputs.shape[1])
 
 
 def _density(inputs: Features) -> float:

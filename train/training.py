@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from train import methods, storage
+from train.batches import TokenRows
 from train.checkpoint import Checkpoint, save_checkpoint
 from train.config import MethodConfig, TrainingConfig, config_values, flag
 from train.data import (
@@ -40,7 +41,7 @@ from train.loop import (
 )
 from train.method import Method
 from train.options import DataOptions, RunOptions
-from train.problem import Problem, feature_matrix, make_problem, resolve_device
+from train.problem import EncodedTexts, Problem, feature_matrix, make_problem, resolve_device
 from train.revision import revision
 from train.run import (
     RunFolder,
@@ -51,6 +52,7 @@ from train.run import (
     write_split,
 )
 from train.scoring import Judgement, judge
+from train.texts import encode_texts
 
 PROBE_VALUES = 1 << 20
 """Numbers that the example rows in a checkpoint may hold together."""
@@ -76,6 +78,7 @@ class Prepared:
     options: RunOptions
     data: MultiLabelData
     split: Split
+    texts: EncodedTexts | None
     problem: Problem
     run: RunFolder
     command: str
@@ -114,7 +117,8 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
     device = resolve_device(options.device)
     data, split = load_split(options)
     out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"
-    problem = make_problem(data, split, device, config.scaling)
+    texts = encode_texts(data, split, config, device, progress=options.progress)
+    problem = make_problem(data, split, device, config.scaling, texts)
     run = open_run(out, resume=options.resume, overwrite=options.overwrite)
     return Prepared(
         method_name=method_name,
@@ -122,6 +126,7 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
         options=options,
         data=data,
         split=split,
+        texts=texts,
         problem=problem,
         run=run,
         command=command,
@@ -327,7 +332,7 @@ def _checkpoint(
         task="multilabel",
         config=config_values(prepared.config),
         dataset=data.name,
-        shape=asdict(prepared.problem.shape),
+        shape=prepared.problem.shape.values(),
         labels=list(data.labels),
         features=list(data.features),
         scaling=None if scaling is None else scaling.tensors(),
@@ -340,16 +345,32 @@ def _checkpoint(
         epoch=position.best_epoch,
         probe=_probe_rows(prepared),
         versions=_versions(),
+        text=None if prepared.texts is None else prepared.texts.saved,
+        texts=_probe_texts(prepared),
     )
 
 
 def _probe_rows(prepared: Prepared) -> Tensor:
     """Some test rows as the user has them, for proving that an export gives the same answers."""
-    data = prepared.data
-    count = max(1, min(PROBE_ROWS, PROBE_VALUES // data.n_features))
-    rows = feature_matrix(data)[prepared.split.test[:count]]
+    data, texts = prepared.data, prepared.texts
+    if texts is not None and texts.saved["kind"] == "tokens":
+        return torch.zeros(0, prepared.problem.shape.n_features)
+    matrix = feature_matrix(data) if texts is None else texts.rows
+    assert not isinstance(matrix, TokenRows)  # noqa: S101 - those are tokens
+    rows = matrix[_probe(prepared)]
     dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
     return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32))
+
+
+def _probe_texts(prepared: Prepared) -> list[str]:
+    inputs = prepared.data.inputs
+    return [inputs[row] for row in _probe(prepared)] if isinstance(inputs, list) else []
+
+
+def _probe(prepared: Prepared) -> np.ndarray:
+    """The numbers of the first test rows."""
+    count = max(1, min(PROBE_ROWS, PROBE_VALUES // prepared.problem.shape.n_features))
+    return prepared.split.test[:count]
 
 
 def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> dict[str, Any]:

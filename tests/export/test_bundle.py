@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from export.bundle import (
+    ENERGY,
+    MODEL,
     BundleError,
-    EnergyGraph,
+    Contents,
     InputSpec,
     Manifest,
     Thresholds,
+    drafted,
     load_bundle,
     write_bundle,
 )
@@ -33,16 +36,27 @@ MANIFEST = Manifest(
 )
 
 
-def write(path, manifest=MANIFEST, labels=("a", "ß"), energy=None):
-    write_bundle(
-        path,
-        manifest,
-        model=b"graph",
-        labels=list(labels),
-        probe_features=np.zeros((1, 3), np.float32),
-        probe_scores=np.full((1, 2), 0.5, np.float32),
-        energy=energy,
-    )
+# The least that is an ONNX file: a version alone.
+GRAPH, SLOW_GRAPH = b"\x08\x0a", b"\x08\x09"
+
+
+def write(path, manifest=MANIFEST, labels=("a", "ß"), energy_scores=None, files=(), **contents):
+    with drafted(path) as folder:
+        (folder / MODEL).write_bytes(GRAPH)
+        if energy_scores is not None:
+            (folder / ENERGY).write_bytes(SLOW_GRAPH)
+        for name, content in dict(files).items():
+            (folder / name).write_bytes(content)
+        contents = {
+            "probe": {"features": np.zeros((1, 3), np.float32)},
+            "probe_scores": np.full((1, 2), 0.5, np.float32),
+            **contents,
+        }
+        return write_bundle(
+            folder,
+            manifest,
+            Contents(labels=list(labels), energy_scores=energy_scores, **contents),
+        )
 
 
 @pytest.fixture
@@ -59,9 +73,11 @@ def edit_manifest(bundle, **changes):
 
 def test_what_was_written_is_read(bundle):
     loaded = load_bundle(bundle)
-    assert replace(loaded.manifest, files={}) == MANIFEST
+    assert replace(loaded.manifest, files={}, version="0123456789ab") == MANIFEST
+    assert len(loaded.manifest.version) == 12
     assert loaded.labels == ["a", "ß"]
-    assert loaded.model_path.read_bytes() == b"graph"
+    assert loaded.model_path.read_bytes() == GRAPH
+    assert loaded.per_label.tolist() == pytest.approx([0.3, 0.5])
     assert sorted(loaded.manifest.files) == ["labels.json", "model.onnx", "probe.npz"]
 
 
@@ -97,7 +113,7 @@ def test_a_flipped_bit_in_any_file_is_found(bundle, name):
 
 def test_a_file_of_another_size_and_a_missing_one_are_told(bundle):
     (bundle / "model.onnx").write_bytes(b"longer graph")
-    with pytest.raises(BundleError, match="has 12 bytes instead of 5"):
+    with pytest.raises(BundleError, match="has 12 bytes instead of 2"):
         load_bundle(bundle)
     (bundle / "model.onnx").unlink()
     with pytest.raises(BundleError, match=r"model\.onnx is missing"):
@@ -108,8 +124,11 @@ def test_a_file_of_another_size_and_a_missing_one_are_told(bundle):
     ("changes", "sentence"),
     [
         ({"schema": 99}, "has bundle schema 99"),
-        ({"files": {}}, "must list just"),
-        ({"files": {"../../etc/passwd": {"sha256": "", "bytes": 1}}}, "must list just"),
+        ({"files": {}}, "must list labels.json, model.onnx, probe.npz and nothing unknown"),
+        (
+            {"files": {"../../etc/passwd": {"sha256": "", "bytes": 1}}},
+            "must list labels.json, model.onnx, probe.npz and nothing unknown",
+        ),
         ({"thresholds": {}}, "is incomplete"),
         ({"surprise": 1}, "is incomplete"),
         ({"label_count": 3}, "has 2 of 3 names"),
@@ -131,13 +150,13 @@ def test_a_manifest_that_is_none_is_refused(bundle, content):
 def test_an_energy_network_is_a_second_graph_with_scores_of_its_own(bundle, tmp_path):
     assert load_bundle(bundle).energy() is None
     scores = np.full((1, 2), 0.25, np.float32)
-    write(tmp_path / "two.bundle", energy=EnergyGraph(model=b"slow graph", probe_scores=scores))
+    write(tmp_path / "two.bundle", energy_scores=scores)
     two = load_bundle(tmp_path / "two.bundle")
     energy = two.energy()
-    assert energy.model_path.read_bytes() == b"slow graph"
+    assert energy.model_path.read_bytes() == SLOW_GRAPH
     assert np.array_equal(energy.probe_scores, scores)
     assert energy.manifest.name == "some-ce, energy"
-    assert two.model_path.read_bytes() == b"graph"
-    (tmp_path / "two.bundle" / "energy.onnx").write_bytes(b"Slow graph")
+    assert two.model_path.read_bytes() == GRAPH
+    (tmp_path / "two.bundle" / "energy.onnx").write_bytes(GRAPH)
     with pytest.raises(BundleError, match=r"energy\.onnx was changed after its export"):
         load_bundle(tmp_path / "two.bundle")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from torch import nn
@@ -12,6 +11,7 @@ from export.verify import check_parity, check_path
 from train.checkpoint import InputScaling
 from train.nets.energy import EnergyNet
 from train.nets.inference import GradientInference
+from train.nets.mlp import FeatureNet
 
 ROWS = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
 
@@ -53,13 +53,13 @@ def test_one_label_is_enough():
 def descending(seed: int, *, steps: int = 3) -> nn.Module:
     torch.manual_seed(seed)
     inference = GradientInference(
-        EnergyNet(4, 5, (6,), 0.0, 3), torch.rand(2, 5), steps=steps, step_size=0.1
+        EnergyNet(FeatureNet(4, (6,), 0.0), 5, 3), torch.rand(2, 5), steps=steps, step_size=0.1
     )
     return nn.Sequential(InputScaling(torch.ones(4), torch.full((4,), 2.0)), inference).eval()
 
 
-@pytest.fixture(scope="module")
-def graph() -> bytes:
+@pytest.fixture
+def graph():
     return export_predictor(descending(0), 4, 5)
 
 
@@ -78,8 +78,9 @@ def test_one_wrong_step_on_the_way_fails_the_export(graph):
 
 
 def test_the_served_graph_gives_the_same_answers_without_the_path(graph):
+    nodes = len(list(graph.graph))
     served = without_path(graph)
-    proto = onnx.load_from_string(served)
-    assert [output.name for output in proto.graph.output] == ["scores", "top_scores", "top_labels"]
-    assert len(served) < len(graph)
+    outputs = [output.name for output in served.graph.outputs]
+    assert outputs == ["scores", "top_scores", "top_labels"]
+    assert len(list(served.graph)) < nodes
     assert check_parity(descending(0), served, ROWS).largest_difference <= 1e-6

@@ -63,7 +63,7 @@ def test_model_pt_of_seal_rebuilds_its_loss_net(run, tmp_path, kind):
     run("train", "seal", "--dataset", "demo", "--epochs", "2", "--hidden", "8", *kind)
     checkpoint = load_checkpoint(tmp_path / "runs/demo/seal-0/model.pt")
     config = config_from(checkpoint.config, seal.Config, source="the checkpoint")
-    shape = Shape(**checkpoint.shape)
+    shape = Shape.from_values(checkpoint.shape)
     untrained = seal.loss_net(config, shape)
     loss_net = seal.loss_net(config, shape)
     loss_net.load_state_dict(checkpoint.teacher)

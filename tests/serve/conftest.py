@@ -18,7 +18,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.bundle import InputSpec, Manifest, Thresholds, load_bundle, write_bundle
+from export.bundle import (
+    MODEL,
+    Contents,
+    InputSpec,
+    Manifest,
+    Thresholds,
+    drafted,
+    load_bundle,
+    write_bundle,
+)
 from serve.app import create_app
 from serve.predictor import OnnxPredictor
 from serve.settings import Settings
@@ -119,14 +128,10 @@ def write_linear(path: Path, model: Linear, *, name: str = "tiny", **changes: An
         "largest_difference": 1e-7,
         "versions": {"onnx": onnx.__version__},
     }
-    write_bundle(
-        path,
-        Manifest(**{**fields, **changes}),
-        model=graph.SerializeToString(),
-        labels=model.names,
-        probe_features=probe,
-        probe_scores=scores,
-    )
+    with drafted(path) as folder:
+        (folder / MODEL).write_bytes(graph.SerializeToString())
+        contents = Contents(labels=model.names, probe={"features": probe}, probe_scores=scores)
+        write_bundle(folder, Manifest(**{**fields, **changes}), contents)
     return path
 
 

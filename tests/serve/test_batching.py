@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.batching import Finished, Job, MicroBatcher
-from serve.errors import BusyError, ClientGoneError, DeadlinePassedError
+from serve.errors import BusyError, ClientGoneError, DeadlinePassedError, TooLargeError
+from serve.inputs import DenseRows, TextRows
 from serve.predictor import Scored
 
 WIDTH, LABELS, CAP = 2, 5, 4
@@ -21,11 +22,13 @@ class Model:
 
     def __init__(self, *, is_fast=True, gate=None, error=None):
         self.seconds_per_batch = 1e-6 if is_fast else 1.0
+        self.reads_text = False
         self.calls = []
         self.threads = set()
         self._gate, self._error = gate, error
 
-    def run(self, features, k, *, with_scores=False):
+    def run(self, rows, k, *, with_scores=False):
+        features = rows.features
         self.calls.append((len(features), k, with_scores))
         self.threads.add(threading.current_thread())
         if self._gate:
@@ -54,6 +57,7 @@ def batcher_of(model, **options):
     options = {
         "max_batch_rows": CAP,
         "max_queue_rows": 10**6,
+        "max_queue_bytes": 10**9,
         "on_batch": lambda *_: None,
         **options,
     }
@@ -61,7 +65,7 @@ def batcher_of(model, **options):
 
 
 def rows(count, seed=0):
-    return np.random.default_rng(seed).normal(size=(count, WIDTH)).astype(np.float32)
+    return DenseRows(np.random.default_rng(seed).normal(size=(count, WIDTH)).astype(np.float32))
 
 
 def waiting(features, k=2, with_scores=False, **options):
@@ -93,8 +97,8 @@ def test_every_request_is_answered_once_with_its_own_rows(turns, is_fast):
 
     sent, outcomes = asyncio.run(main())
     for job, outcome in zip(sent, outcomes, strict=True):
-        expected = reference(job.features, job.k, True)
-        got = outcome.scored
+        expected = reference(job.inputs.features, job.k, True)
+        got = outcome.answer
         np.testing.assert_array_equal(got.top_labels[:, : job.k], expected.top_labels)
         np.testing.assert_allclose(got.top_scores[:, : job.k], expected.top_scores, rtol=1e-5)
         if job.with_scores:
@@ -109,14 +113,58 @@ def test_one_turn_is_one_batch_with_the_largest_k():
 
     async def main():
         batcher = batcher_of(model)
-        sent = [waiting(rows(1), k, with_scores) for k, with_scores in ((1, False), (3, True))]
+        sent = [waiting(rows(1), k) for k in (1, 3)]
         for job, _ in sent:
             batcher.submit(job)
         return [await future for _, future in sent]
 
     asyncio.run(main())
-    assert model.calls == [(2, 3, True)]
+    assert model.calls == [(2, 3, False)]
     assert model.threads == {threading.current_thread()}
+
+
+def test_requests_for_all_scores_have_batches_of_their_own():
+    model = Model()
+
+    async def main():
+        batcher = batcher_of(model)
+        sent = [waiting(rows(1), 1, with_scores) for with_scores in (False, True, False, True)]
+        for job, _ in sent:
+            batcher.submit(job)
+        outcomes = [await future for _, future in sent]
+        assert batcher.queued_rows == batcher.queued_bytes == 0
+        return outcomes
+
+    outcomes = asyncio.run(main())
+    assert model.calls == [(2, 1, False), (2, 1, True)]
+    assert [outcome.answer.scores is None for outcome in outcomes] == [True, False, True, False]
+
+
+def test_a_queue_is_full_when_its_bytes_are():
+    model = Model(is_fast=False)
+
+    async def main():
+        batcher = batcher_of(model, max_queue_bytes=100)
+        first, future = waiting(rows(2))  # 16 bytes
+        first.answer_bytes = 60
+        batcher.submit(first)
+        second, _ = waiting(rows(4))
+        with pytest.raises(BusyError, match="2 rows wait already and 100 bytes may"):
+            batcher.submit(second)
+        huge, _ = waiting(rows(13))
+        with pytest.raises(TooLargeError, match="would take 104 bytes"):
+            batcher.submit(huge)
+        await future
+        batcher.submit(second)
+        batcher.close()
+
+    asyncio.run(main())
+
+
+def test_texts_never_run_in_the_event_loop():
+    model = Model()
+    model.reads_text = True
+    assert not batcher_of(model).runs_inline(len(TextRows(["a"])))
 
 
 def test_what_arrives_while_a_batch_runs_is_the_next_batch():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from export.bundle import EnergyGraph, load_bundle, write_bundle
+from export.bundle import ENERGY, MODEL, Contents, drafted, load_bundle, write_bundle
 from serve import bench
 from serve.bench import BenchOptions, bench_command, measure, speed_table
 from train.errors import ConfigError
@@ -17,15 +17,17 @@ def rewritten(source: Path, path: Path, *, with_energy: bool = False, **changes:
     """Copy a bundle with other values in its manifest, or with its own graph as energy network."""
     bundle = load_bundle(source)
     model = bundle.model_path.read_bytes()
-    write_bundle(
-        path,
-        replace(bundle.manifest, **changes),
-        model=model,
-        labels=bundle.labels,
-        probe_features=bundle.probe_features,
-        probe_scores=bundle.probe_scores,
-        energy=EnergyGraph(model=model, probe_scores=bundle.probe_scores) if with_energy else None,
-    )
+    with drafted(path) as folder:
+        (folder / MODEL).write_bytes(model)
+        if with_energy:
+            (folder / ENERGY).write_bytes(model)
+        contents = Contents(
+            labels=bundle.labels,
+            probe=bundle.probe,
+            probe_scores=bundle.probe_scores,
+            energy_scores=bundle.probe_scores if with_energy else None,
+        )
+        write_bundle(folder, replace(bundle.manifest, **changes), contents)
     return path
 
 

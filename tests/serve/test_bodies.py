@@ -16,7 +16,7 @@ from serve import api
 from serve.bodies import npy_rows, raw_rows, unpacked
 from serve.errors import ApiError, InvalidInputError, MalformedBodyError, TooLargeError
 from serve.quickjson import quick_payload
-from serve.rows import may_hold_booleans, parse_rows
+from serve.rows import RowRules, may_hold_booleans, parse_rows
 
 ROWS = np.arange(12, dtype=np.float32).reshape(2, 6)
 ARRAY = {"content-type": "application/octet-stream"}
@@ -191,10 +191,11 @@ def slowly(body, width):
     try:
         payload = api.parse_body(body)
         rows = payload.pop("inputs")
-        features = parse_rows(rows, width, 100, with_booleans=may_hold_booleans(body))
+        rules = RowRules("features", width, 100, 100)
+        parsed = parse_rows(rows, rules, with_booleans=may_hold_booleans(body))
     except ApiError as error:
         return type(error)
-    return payload, features
+    return payload, parsed.features
 
 
 @given(inputs=rows_of_three | odd_rows, top_k=st.integers(0, 9) | st.none())

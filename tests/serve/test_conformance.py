@@ -439,6 +439,6 @@ def test_both_front_ends_count_alike(serve_app, bundle_path, model):
             counts[http] = {
                 (sample.name, *sorted(sample.labels.items())): sample.value
                 for sample in samples
-                if not sample.name.endswith(("_created", "_sum", "_bucket"))
+                if not sample.name.endswith(("_sum", "_bucket", "_seconds", "_bytes"))
             }
     assert counts["protocol"] == counts["asgi"]

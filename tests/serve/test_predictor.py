@@ -5,6 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from export.bundle import BundleError, InputSpec, Thresholds, load_bundle
+from serve.inputs import DenseRows
 from serve.predictor import OnnxPredictor
 
 
@@ -12,11 +13,11 @@ def test_scores_and_ranks_as_the_formula_says(model, bundle_path):
     predictor = OnnxPredictor(load_bundle(bundle_path))
     rows = np.array(model.rows(4), dtype=np.float32)
     expected = model.scores(rows)
-    scored = predictor.run(rows, 3, with_scores=True)
+    scored = predictor.run(DenseRows(rows), 3, with_scores=True)
     np.testing.assert_allclose(scored.scores, expected, atol=1e-6)
     np.testing.assert_array_equal(scored.top_labels, np.argsort(-expected, axis=1)[:, :3])
     np.testing.assert_allclose(scored.top_scores, -np.sort(-expected, axis=1)[:, :3], atol=1e-6)
-    assert predictor.run(rows, 3).scores is None
+    assert predictor.run(DenseRows(rows), 3).scores is None
 
 
 def test_warm_up_measures_a_full_batch(bundle_path):
@@ -75,8 +76,8 @@ def test_a_graph_that_is_none_is_refused(model, write, tmp_path):
 
 
 def test_a_bundle_of_another_input_kind_is_refused(model, write, tmp_path):
-    path = write(tmp_path / "b", model, input=InputSpec(kind="text", width=6))
-    assert "takes 'text' input" in refused(path)
+    path = write(tmp_path / "b", model, input=InputSpec(kind="smell", width=6))
+    assert "takes 'smell' input, which this version does not know" in refused(path)
 
 
 def test_thresholds_must_fit_the_labels(model, write, tmp_path):

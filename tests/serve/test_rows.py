@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import InvalidInputError, TooLargeError
-from serve.rows import may_hold_booleans, parse_rows
+from serve.inputs import DenseRows, SparseRows, TextRows
+from serve.rows import WIDEST_IN_FULL, RowRules, may_hold_booleans, parse_rows
 
 WIDTH = 3
 numbers = st.one_of(
@@ -16,10 +17,29 @@ numbers = st.one_of(
 )
 
 
-def parse(inputs, *, width=WIDTH, max_rows=100):
+def parse_as(kind, inputs, *, width=WIDTH, max_rows=100):
     body = orjson.dumps({"inputs": inputs})
     parsed = orjson.loads(body)["inputs"]
-    return parse_rows(parsed, width, max_rows, with_booleans=may_hold_booleans(body))
+    rules = RowRules(kind, width, max_rows, max_characters=10)
+    return parse_rows(parsed, rules, with_booleans=may_hold_booleans(body))
+
+
+def parse(inputs, **options):
+    rows = parse_as("features", inputs, **options)
+    assert isinstance(rows, DenseRows)
+    assert len(rows) == len(rows.features)
+    assert rows.nbytes == rows.features.nbytes
+    return rows.features
+
+
+def parse_sparse(inputs, **options):
+    """Parse for a model of sparse rows, and put what is stored where it belongs."""
+    rows = parse_as("sparse", inputs, **options)
+    assert isinstance(rows, SparseRows)
+    assert rows.nbytes == 8 * len(rows) + 12 * len(rows.columns)
+    features = np.zeros((len(rows), WIDTH), np.float32)
+    np.add.at(features, (np.repeat(np.arange(len(rows)), rows.counts), rows.columns), rows.values)
+    return features
 
 
 @given(st.lists(st.lists(numbers, min_size=WIDTH, max_size=WIDTH), min_size=1, max_size=5))
@@ -38,6 +58,47 @@ def test_sparse_rows_are_zero_elsewhere(rows):
     for row, parsed in zip(rows, features, strict=True):
         expected = [float(np.float32(row.get(column, 0.0))) for column in range(WIDTH)]
         assert expected == parsed.tolist()
+
+
+@given(st.lists(st.dictionaries(st.integers(0, WIDTH - 1), numbers), min_size=1, max_size=5))
+def test_a_model_of_sparse_rows_gets_the_same_numbers(rows):
+    keyed = [{str(column): value for column, value in row.items()} for row in rows]
+    np.testing.assert_array_equal(parse_sparse(keyed), parse(keyed))
+    in_full = [[row.get(column, 0) for column in range(WIDTH)] for row in rows]
+    np.testing.assert_array_equal(parse_sparse(in_full), parse(in_full))
+
+
+def test_very_wide_rows_are_not_taken_in_full():
+    with pytest.raises(InvalidInputError, match="row 0 must be an object from column number"):
+        parse_as("sparse", [[0.0]], width=WIDEST_IN_FULL + 1)
+
+
+@pytest.mark.parametrize("kind", ["features", "sparse"])
+def test_one_column_under_two_names_is_refused(kind):
+    with pytest.raises(InvalidInputError, match="row 1 gives column 2 twice"):
+        parse_as(kind, [{"0": 1.0}, {"1": 1.0, "2": 1.0, "02": 3.0}])
+
+
+def test_texts_are_kept_as_they_are():
+    texts = ["", "ten chars!", "\U0001f600 ß\0"]
+    rows = parse_as("text", texts)
+    assert isinstance(rows, TextRows)
+    assert rows.texts == texts
+    assert len(rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        (["a", 1], "row 1 must be a text, got a number"),
+        ([[1, 2]], "row 0 must be a text, got a list"),
+        (["a", "b" * 11], "row 1 has 11 characters, at most 10 are taken"),
+        ("a", "must be a list of rows, got a string"),
+    ],
+)
+def test_what_is_no_text_is_named(inputs, sentence):
+    with pytest.raises(InvalidInputError, match=sentence):
+        parse_as("text", inputs)
 
 
 GOOD, GOOD_SPARSE = [0.1, 0.2, 0.3], {"0": 1.0}
@@ -92,9 +153,10 @@ GOOD, GOOD_SPARSE = [0.1, 0.2, 0.3], {"0": 1.0}
         ([GOOD_SPARSE, {"1": 1e39}], "row 1 holds a number that is not finite"),
     ],
 )
-def test_one_sentence_names_the_guilty_row(inputs, sentence):
+@pytest.mark.parametrize("kind", ["features", "sparse"])
+def test_one_sentence_names_the_guilty_row(kind, inputs, sentence):
     with pytest.raises(InvalidInputError) as caught:
-        parse(inputs)
+        parse_as(kind, inputs)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 

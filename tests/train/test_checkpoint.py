@@ -63,7 +63,7 @@ def test_a_file_from_before_there_was_a_teacher_has_none(checkpoint, tmp_path):
 @pytest.mark.parametrize("loss", ["nce", "ranking", "regression", "regression-s", "margin"])
 def test_a_loss_net_is_asked_by_itself_from_where_its_loss_begins(checkpoint, loss):
     torch.manual_seed(1)
-    shape = Shape(**checkpoint.shape)
+    shape = Shape.from_values(checkpoint.shape)
     config = seal.Config(loss=loss, hidden=(5,), global_units=3)
     loss_net = seal.loss_net(config, shape)
     taught = replace(
@@ -93,7 +93,7 @@ def test_embeddings_of_labels_are_those_of_the_network(checkpoint):
 
 
 def test_a_network_without_embeddings_of_labels_has_none(checkpoint):
-    config, shape = dvn.Config(hidden=(5,)), Shape(**checkpoint.shape)
+    config, shape = dvn.Config(hidden=(5,)), Shape.from_values(checkpoint.shape)
     weights = dvn.predictor(config, shape).state_dict()
     other = replace(checkpoint, method="dvn", weights=weights)
     assert other.label_embeddings() is None

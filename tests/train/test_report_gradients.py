@@ -9,6 +9,7 @@ from scipy import sparse
 
 from train.losses import LabelNoise, nce_ranking
 from train.nets.energy import EnergyNet
+from train.nets.mlp import FeatureNet
 from train.report.gradients import (
     JointTerm,
     LabelPairs,
@@ -28,7 +29,7 @@ def term_of(net: EnergyNet) -> JointTerm:
 @pytest.fixture
 def net() -> EnergyNet:
     torch.manual_seed(0)
-    net = EnergyNet(3, N_LABELS, (4,), 0.0, UNITS).double()
+    net = EnergyNet(FeatureNet(3, (4,), 0.0), N_LABELS, UNITS).double()
     torch.nn.init.normal_(net.joint_bias)
     return net
 
@@ -115,7 +116,7 @@ def test_what_a_taxonomy_is():
 def trained_on(sets: torch.Tensor) -> EnergyNet:
     """An energy network that has learned label sets alone, by ranking them above noise."""
     torch.manual_seed(0)
-    net = EnergyNet(1, sets.shape[1], (2,), 0.0, 16)
+    net = EnergyNet(FeatureNet(1, (2,), 0.0), sets.shape[1], 16)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
     logits = torch.logit(sets.mean(0)).expand(len(sets), -1)
     x = torch.zeros(len(sets), 1)
@@ -154,7 +155,9 @@ def test_an_untrained_network_knows_nothing():
     p_values = []
     for seed in range(10):
         torch.manual_seed(seed)
-        p_values.append(summarise(term_of(EnergyNet(1, 12, (2,), 0.0, 16)), pairs).p_value)
+        p_values.append(
+            summarise(term_of(EnergyNet(FeatureNet(1, (2,), 0.0), 12, 16)), pairs).p_value
+        )
     assert min(p_values) > 0.005
     assert 0.2 < np.mean(p_values) < 0.8
 

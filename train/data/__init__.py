@@ -9,12 +9,19 @@ from typing import Any
 from train.data.dataset import MultiLabelData, Split
 from train.data.demo import read_demo
 from train.data.formats import read_path
-from train.data.registry import find_info, is_known, propensity_constants, provide_files
+from train.data.registry import cache_dir, find_info, is_known, propensity_constants, provide_files
 from train.data.sources import read_known
 from train.data.splits import make_split
 from train.errors import ConfigError
 
-__all__ = ["MultiLabelData", "Split", "load_dataset", "make_split", "propensity_constants"]
+__all__ = [
+    "MultiLabelData",
+    "Split",
+    "cache_dir",
+    "load_dataset",
+    "make_split",
+    "propensity_constants",
+]
 
 
 def load_dataset(

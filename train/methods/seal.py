@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from train.batches import Inputs
-from train.config import TrainingConfig, require_fraction, require_positive
+from train.config import TokenConfig, require_fraction, require_positive
 from train.energy_learning import (
     INFERENCE_STEPS,
     VALUE_INFERENCE_STEPS,
@@ -43,7 +43,7 @@ from train.energy_learning import (
     Spen,
 )
 from train.errors import ConfigError
-from train.feedforward import task_net
+from train.feedforward import feature_net, task_net
 from train.losses import (
     LabelNoise,
     binary_cross_entropy,
@@ -61,13 +61,13 @@ from train.losses import (
 from train.method import Method
 from train.nets.energy import EnergyNet
 from train.nets.inference import GradientInference, score_energy, value_energy
-from train.optimizer import TaskOptimizer
+from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
 from train.storage import load
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(TrainingConfig):
+class Config(TokenConfig):
     """Hyper-parameters of SEAL."""
 
     KINDS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -150,9 +150,7 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
 
 def loss_net(config: Config, shape: Shape) -> EnergyNet:
     """Build the untrained loss-net."""
-    return EnergyNet(
-        shape.n_features, shape.n_labels, config.hidden, config.dropout, config.global_units
-    )
+    return EnergyNet(feature_net(config, shape), shape.n_labels, config.global_units)
 
 
 def energy_predictor(config: Config, shape: Shape) -> GradientInference:
@@ -181,10 +179,12 @@ class Seal(Method):
         self.predictor = predictor(config, problem.shape).to(problem.device)
         self.loss_net = loss_net(config, problem.shape).to(problem.device)
         self.optimizer = TaskOptimizer(
-            self.task_parameters(), lr=config.lr, weight_decay=config.weight_decay
+            parameter_groups(*self.task_networks(), encoder_lr=config.encoder_lr),
+            lr=config.lr,
+            weight_decay=config.weight_decay,
         )
         self.loss_optimizer = torch.optim.AdamW(
-            self.loss_net.parameters(),
+            parameter_groups(self.loss_net, encoder_lr=config.encoder_lr),
             lr=config.loss_lr,
             weight_decay=config.weight_decay,
             fused=True,
@@ -195,9 +195,9 @@ class Seal(Method):
         """The loss-net."""
         return self.loss_net
 
-    def task_parameters(self) -> list[nn.Parameter]:
+    def task_networks(self) -> list[nn.Module]:
         """What the task-net's optimiser changes."""
-        return list(self.predictor.parameters())
+        return [self.predictor]
 
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """All inner steps of both networks on one batch."""
@@ -265,9 +265,9 @@ class SealMargin(Seal):
         ).to(problem.device)
         super().__init__(config, problem)
 
-    def task_parameters(self) -> list[nn.Parameter]:
+    def task_networks(self) -> list[nn.Module]:
         """Both inference networks step together."""
-        return [*self.predictor.parameters(), *self.augmented_net.parameters()]
+        return [self.predictor, self.augmented_net]
 
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """The nesting is the reverse of the other losses: n_E rounds of n_F task-net steps."""
@@ -365,6 +365,7 @@ def _teacher_config(config: Config) -> EnergyConfig:
         "dropout": config.dropout,
         "global_units": config.global_units,
         "inference_rate": config.inference_rate,
+        "encoder_lr": config.encoder_lr,
     }
     if config.loss == "regression":
         return EnergyConfig(**shared, inference_steps=VALUE_INFERENCE_STEPS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn import functional
 from train.batches import Inputs
 from train.losses.samples import SparseSamples
 from train.nets.mlp import FeatureNet
+from train.nets.text import TextEncoder
 
 # Below it a unit adds nothing, and soon its sigmoid is 0 in float32, which has no logarithm.
 LEAST_INPUT = -80.0
@@ -28,15 +29,13 @@ class EnergyNet(nn.Module):
 
     def __init__(
         self,
-        n_features: int,
+        features: FeatureNet | TextEncoder,
         n_labels: int,
-        widths: Sequence[int],
-        dropout: float,
         global_units: int,
     ) -> None:
         super().__init__()
-        self.features = FeatureNet(n_features, widths, dropout)
-        self.labels = nn.Parameter(torch.empty(n_labels, widths[-1]))  # b
+        self.features = features
+        self.labels = nn.Parameter(torch.empty(n_labels, features.width))  # b
         # M, with a row a label like b: a sparse label set reads whole rows of it.
         self.joint = nn.Parameter(torch.empty(n_labels, global_units))
         self.joint_bias = nn.Parameter(torch.zeros(global_units))  # c

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from train.batches import TokenBatch
+
 Energy: TypeAlias = Callable[[Tensor], Tensor]
 """Label sets (batch, starts, labels) -> what is to be low, (batch, starts)."""
 
@@ -178,28 +180,29 @@ class GradientInference(nn.Module):
         else:
             self.register_buffer("start", start.detach().clone())
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor | TokenBatch) -> Tensor:
         """Map rows (batch, features) to logits (batch, labels)."""
         return self._logits(gradient_inference(*self._problem(x), **self._way()), x)
 
-    def with_path(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def with_path(self, x: Tensor | TokenBatch) -> tuple[Tensor, Tensor]:
         """Return every point of the way beside the logits: (batch, 1 + steps, starts, labels)."""
         points = list(descent(*self._problem(x), **self._way()))
         path = torch.stack([y for y, _ in points], 1)
         return self._logits(best_point(points), x), path
 
     @staticmethod
-    def _logits(y: Tensor, x: Tensor) -> Tensor:
-        return torch.logit(y, LEAST_DISTANCE).to(x.dtype)
+    def _logits(y: Tensor, x: Tensor | TokenBatch) -> Tensor:
+        dtype = x.dtype if isinstance(x, Tensor) else torch.float32
+        return torch.logit(y, LEAST_DISTANCE).to(dtype)
 
-    def _problem(self, x: Tensor) -> tuple[Energy, Tensor]:
-        x64 = x.double()
+    def _problem(self, x: Tensor | TokenBatch) -> tuple[Energy, Tensor]:
+        x64 = x.double() if isinstance(x, Tensor) else x
         return self.energy(_in_float64(_Binding(self.energy_net), x64)), self._start(x64)
 
     def _way(self) -> dict[str, Any]:
         return {"steps": self.steps, "step_size": self.step_size, "rule": self.rule}
 
-    def _start(self, x: Tensor) -> Tensor:
+    def _start(self, x: Tensor | TokenBatch) -> Tensor:
         if isinstance(self.start, nn.Module):
             logits: Tensor = _in_float64(self.start, x)
             return logits.sigmoid().unsqueeze(1)
@@ -213,12 +216,12 @@ class _Binding(nn.Module):
         super().__init__()
         self.energy_net: Any = energy_net
 
-    def forward(self, x: Tensor) -> Score:
+    def forward(self, x: Tensor | TokenBatch) -> Score:
         score: Score = self.energy_net.at(x)
         return score
 
 
-def _in_float64(net: nn.Module, x: Tensor) -> Any:  # noqa: ANN401 - whatever the network returns
+def _in_float64(net: nn.Module, x: Tensor | TokenBatch) -> Any:  # noqa: ANN401 - whatever the network returns
     """Call a network with float64 copies of its weights, as constants; its own stay as they are."""
     weights = {name: value.detach().double() for name, value in net.state_dict().items()}
     return functional_call(net, weights, (x,))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from train.batches import Inputs
+from train.nets.text import TextEncoder
 
 
 def dropout(x: Tensor, share: float) -> Tensor:
@@ -48,7 +50,7 @@ class FeatureNet(nn.Module):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)
         self.layers = nn.ModuleList(layers)
-        self.dropout = dropout
+        self.dropout, self.width = dropout, widths[-1]
 
     def forward(self, x: Inputs) -> Tensor:
         """Map rows (batch, features) to hidden features (batch, last width)."""
@@ -70,12 +72,10 @@ class FeatureNet(nn.Module):
 class TaskNet(nn.Module):
     """F(x) of SEAL: hidden features times one vector a label, without a bias."""
 
-    def __init__(
-        self, n_features: int, n_labels: int, widths: Sequence[int], dropout: float
-    ) -> None:
+    def __init__(self, features: FeatureNet | TextEncoder, n_labels: int) -> None:
         super().__init__()
-        self.features = FeatureNet(n_features, widths, dropout)
-        self.labels = nn.Parameter(torch.empty(n_labels, widths[-1]))
+        self.features: Any = features
+        self.labels = nn.Parameter(torch.empty(n_labels, features.width))
         nn.init.xavier_uniform_(self.labels)
 
     def forward(self, x: Inputs) -> Tensor:
@@ -84,7 +84,8 @@ class TaskNet(nn.Module):
 
     def begin(self, x: Inputs) -> Tensor:
         """Do what is the same in every pass; see `FeatureNet`."""
-        return self.features.begin(x)
+        begun: Tensor = self.features.begin(x)
+        return begun
 
     def finish(self, hidden: Tensor) -> Tensor:
         """Do the rest, with dropout of its own."""

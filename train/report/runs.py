@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from torch import nn
+from torch import Tensor, nn
 
 from train import methods
+from train.batches import TokenBatch, TokenRows
 from train.checkpoint import Checkpoint, load_checkpoint
 from train.config import config_from
 from train.data import MultiLabelData, Split, load_dataset
 from train.errors import ConfigError, DataError, UserError
 from train.loop import predict as score
 from train.metrics import example_f1, predict
-from train.problem import Problem, make_problem
+from train.problem import EncodedTexts, EncoderShape, Problem, Shape, make_problem
 from train.run import RunFolder
+from train.texts import encode_again
 from train.thresholds import FIXED_THRESHOLD
 
 TIMING_SECONDS = 0.2
@@ -144,8 +146,12 @@ def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> Finishe
         loaded[key] = _load_data(source, folder)
     split = _split(run, loaded[key], checkpoint)
     # The predictor of a checkpoint takes rows as they are and scales them itself.
-    problem = make_problem(loaded[key], split, torch.device("cpu"), "none")
+    cpu = torch.device("cpu")
+    texts = _encoded(loaded[key], checkpoint, cpu)
+    problem = make_problem(loaded[key], split, cpu, "none", texts)
     predictor = checkpoint.predictor()
+    if isinstance(problem.test.x, TokenRows):
+        predictor = _TakesBatches(predictor)
     validation = score(predictor, problem.validation.x, problem.device)
     test, seconds = _timed_scores(predictor, problem)
     _check_unchanged(folder, test, problem, metrics)
@@ -161,6 +167,33 @@ def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> Finishe
         seconds_to_score=seconds,
         test_rows=split.test,
     )
+
+
+def _encoded(
+    data: MultiLabelData, checkpoint: Checkpoint, device: torch.device
+) -> EncodedTexts | None:
+    """The texts of a data set as those of the run were; None where it holds feature vectors."""
+    saved = checkpoint.text
+    if saved is None or not isinstance(data.inputs, list):
+        return None
+    rows = encode_again(data.inputs, saved, device)
+    if not isinstance(rows, TokenRows):
+        return EncodedTexts(rows=rows, saved=saved)
+    frozen = EncoderShape(**saved["encoder"]) if "encoder" in saved else None
+    trained = Shape.from_values(checkpoint.shape).encoder
+    return EncodedTexts(rows=rows, saved=saved, encoder=frozen or trained)
+
+
+class _TakesBatches(nn.Module):
+    """The predictor of a checkpoint, which takes two tensors, for whole batches of tokens."""
+
+    def __init__(self, predictor: nn.Module) -> None:
+        super().__init__()
+        self.predictor = predictor
+
+    def forward(self, x: TokenBatch) -> Tensor:
+        logits: Tensor = self.predictor(x.input_ids, x.attention_mask)
+        return logits
 
 
 def _history(run: RunFolder) -> list[dict[str, float]]:

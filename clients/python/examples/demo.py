@@ -40,7 +40,7 @@ def running_server(bundles: list[Path]) -> Iterator[str]:
 
 def request_milliseconds(client: Client, bundle: Bundle) -> list[float]:
     """Time one-row requests, one after the other, seen from the client."""
-    rows = bundle.probe_features.tolist()
+    rows = bundle.probe["features"].tolist()
     times = []
     for i in track(range(REQUESTS), f"asking {bundle.manifest.name}", transient=True):
         started = time.perf_counter()
@@ -60,7 +60,7 @@ def main() -> None:
     with running_server(paths) as url, Client(url) as client:
         best = bundles[-1]
         prediction = client.predict(
-            best.probe_features[:1].tolist(), top_k=5, model=best.manifest.name
+            best.probe["features"][:1].tolist(), top_k=5, model=best.manifest.name
         )[0]
         console.print(f"\ntop 5 of {best.manifest.name} for one test row")
         for label, score in zip(prediction.labels, prediction.scores, strict=True):

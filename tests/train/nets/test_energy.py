@@ -7,13 +7,14 @@ import torch
 from train.losses import nce_ranking
 from train.losses.samples import LabelNoise, SparseSamples
 from train.nets.energy import EnergyNet
+from train.nets.mlp import FeatureNet
 
 BATCH, SETS, LABELS, FEATURES, UNITS = 4, 6, 60, 5, 3
 
 
 def net(seed=0, labels=LABELS, dropout=0.0):
     torch.manual_seed(seed)
-    made = EnergyNet(FEATURES, labels, (8, 7), dropout, UNITS).double()
+    made = EnergyNet(FeatureNet(FEATURES, (8, 7), dropout), labels, UNITS).double()
     with torch.no_grad():
         made.joint_bias.normal_()
     return made
@@ -150,13 +151,13 @@ def test_number_of_parameters(features, labels, widths, units):
     sizes = [features, *widths]
     task = sum((a + 1) * b for a, b in itertools.pairwise(sizes))
     task += labels * widths[-1]
-    made = EnergyNet(features, labels, widths, 0.0, units)
+    made = EnergyNet(FeatureNet(features, widths, 0.0), labels, units)
     assert sum(p.numel() for p in made.parameters()) == task + (labels + 2) * units
 
 
 def test_initial_values():
     torch.manual_seed(0)
-    made = EnergyNet(10, 500, (20,), 0.0, 300)
+    made = EnergyNet(FeatureNet(10, (20,), 0.0), 500, 300)
     bound = math.sqrt(6 / 500)  # Kaiming-uniform, gain of ReLU, fed by 500 labels
     assert made.joint.abs().max() <= bound
     assert made.joint.abs().max() > 0.99 * bound

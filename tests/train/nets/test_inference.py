@@ -17,7 +17,7 @@ from train.nets.inference import (
     score_energy,
     value_energy,
 )
-from train.nets.mlp import TaskNet
+from train.nets.mlp import FeatureNet, TaskNet
 
 FEATURES, LABELS = 5, 6
 
@@ -30,7 +30,7 @@ def draw(*shape, seed=0):
 def energy_net(features=FEATURES, labels=LABELS, units=7, seed=0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return EnergyNet(features, labels, [8], 0.0, units).double()
+        return EnergyNet(FeatureNet(features, [8], 0.0), labels, units).double()
 
 
 def truths(rows, labels=LABELS, seed=5):
@@ -242,7 +242,11 @@ def test_a_gradient_of_zero_moves_nothing():
 
 @pytest.mark.parametrize("with_gradients", [True, False])
 def test_networks_get_no_gradient_and_stay_trainable(with_gradients):
-    net, task, x = energy_net(), TaskNet(FEATURES, LABELS, [8], 0.0).double(), draw(3, FEATURES)
+    net, task, x = (
+        energy_net(),
+        TaskNet(FeatureNet(FEATURES, [8], 0.0), LABELS).double(),
+        draw(3, FEATURES),
+    )
     with torch.set_grad_enabled(with_gradients):
         start = task(x).sigmoid().unsqueeze(1)
         found = gradient_inference(score_energy(net.at(x)), start, steps=3, step_size=0.1)
@@ -286,7 +290,7 @@ def test_predictor_logits_end_at_those_of_a_millionth():
 
 
 def test_predictor_starts_from_the_probabilities_of_a_network():
-    net, task = energy_net(), TaskNet(FEATURES, LABELS, [8], 0.0).double()
+    net, task = energy_net(), TaskNet(FeatureNet(FEATURES, [8], 0.0), LABELS).double()
     x = draw(3, FEATURES)
     untouched = GradientInference(net, task, steps=0, step_size=0.1)
     torch.testing.assert_close(untouched(x), task(x))

@@ -6,7 +6,7 @@ import torch
 from scipy import sparse
 
 from train.batches import LEAST_WIDTH, SparseBatch, to_rows
-from train.nets.mlp import TaskNet, dropout
+from train.nets.mlp import FeatureNet, TaskNet, dropout
 
 
 def test_dropout_keeps_the_mean_and_the_wanted_share():
@@ -23,7 +23,7 @@ def test_sparse_rows_give_the_logits_of_dense_ones():
     dense = np.zeros((6, LEAST_WIDTH), np.float32)
     dense[np.arange(6), np.arange(6) * 7] = [1, 2, -1, 0.5, 1, 3]
     rows = to_rows(sparse.csr_array(dense), torch.device("cpu"))
-    net = TaskNet(LEAST_WIDTH, 4, (8, 7), dropout=0.5).eval()
+    net = TaskNet(FeatureNet(LEAST_WIDTH, (8, 7), dropout=0.5), 4).eval()
     batch = rows.batch(torch.arange(6))
     assert isinstance(batch, SparseBatch)
     torch.testing.assert_close(net(batch), net(torch.from_numpy(dense)))
@@ -31,7 +31,7 @@ def test_sparse_rows_give_the_logits_of_dense_ones():
 
 def test_a_pass_finished_twice_from_one_beginning_differs_by_its_dropout_alone():
     torch.manual_seed(0)
-    net, x = TaskNet(5, 4, (8, 7), dropout=0.5), torch.randn(3, 5)
+    net, x = TaskNet(FeatureNet(5, (8, 7), dropout=0.5), 4), torch.randn(3, 5)
     begun = net.begin(x)
     assert not torch.equal(net.finish(begun), net.finish(begun))
     torch.manual_seed(7)
@@ -41,5 +41,5 @@ def test_a_pass_finished_twice_from_one_beginning_differs_by_its_dropout_alone()
 
 
 def test_logits_are_inner_products_of_embeddings():
-    net, x = TaskNet(5, 4, (8, 7), dropout=0.5).eval(), torch.randn(3, 5)
+    net, x = TaskNet(FeatureNet(5, (8, 7), dropout=0.5), 4).eval(), torch.randn(3, 5)
     torch.testing.assert_close(net(x), net.embed(x) @ net.label_embeddings().t())

@@ -1,0 +1,101 @@
+"""What `manifest.json` of a bundle says, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """What one row must be."""
+
+    kind: str
+    """`features`: a vector of `width` numbers; `sparse`: the same, few of them not zero; `text`."""
+    width: int | None = None
+    """Numbers in a row; for text the words that are counted, if any are."""
+    names: list[str] | None = None
+    """Feature names in column order, where the data set has them."""
+    encoding: str | None = None
+    """Of text: `tokens` for a graph that takes token numbers, `tfidf` for weighted word counts."""
+    max_tokens: int | None = None
+    """Tokens of a text that are looked at."""
+    graph: str | None = None
+    """What the graph is fed with, where that is not `kind`: a key of `GRAPH_INPUTS`."""
+
+    @property
+    def graph_kind(self) -> str:
+        """The key of `GRAPH_INPUTS` that says what the graph takes."""
+        return self.graph or self.kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Scores from which a label counts as predicted, chosen on validation rows."""
+
+    tuned: float
+    """One threshold for all labels, best example-F1."""
+    per_label: list[float] | None
+    """One for each label, best F1 of that label; None: they are in thresholds.npy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelTable:
+    """Where the vectors of the labels lie in model.onnx.data, as float32."""
+
+    size: int
+    """Numbers in a vector."""
+    offset: int
+    by_label: bool
+    """(labels, size) if so, else (size, labels)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How the best labels are found, where not every label is scored exactly."""
+
+    kind: str
+    """`int8`: all labels in 8 bits, the best again in 32; `ivf`: an index."""
+    recall: float
+    """Share of the 10 best labels that is found, over the checkpoint's probe rows."""
+    rows: int
+    """Rows that `recall` was measured on."""
+    nprobe: int | None = None
+    """Cells of the index that are searched."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """Size and hash of one file, checked before anything of it is used."""
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything about a bundle but its numbers."""
+
+    name: str
+    version: str
+    """Twelve hex digits of a hash over the graph: the same weights have the same version."""
+    method: str
+    task: str
+    dataset: str
+    input: InputSpec
+    label_count: int
+    thresholds: Thresholds
+    test_scores: dict[str, float]
+    largest_difference: float
+    """Between torch and ONNX Runtime, over the scores of the probe rows."""
+    versions: dict[str, str]
+    embedding_size: int | None = None
+    """Of encoder.onnx, if there is one."""
+    label_table: LabelTable | None = None
+    """Where it is large; a small one is inside the graph."""
+    search: Search | None = None
+    quantized: dict[str, float] | None = None
+    """For a graph in 8 bits: what was compared before it was written."""
+    schema: int = SCHEMA_VERSION
+    files: dict[str, FileEntry] = field(default_factory=dict)

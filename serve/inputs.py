@@ -1,0 +1,181 @@
+"""Rows of requests as they wait, without padding, and as they go into a graph, with little of it.
+
+Rows of very different length are run in parts of similar length, so that a long one costs the
+short ones nothing; the answers come back in the order of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.feeds import Feed, padded
+
+MOST_CELLS = 2**14
+"""Of an input (rows, length) of one call: beyond it larger batches gain nothing."""
+WORTH_SPLITTING = 1.25
+"""Longest row of a part over its shortest, from which another call is cheaper than padding."""
+FEW_CELLS = 512
+"""So small an input is not split."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRows:
+    """Rows (rows, width) of numbers."""
+
+    features: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        return self.features.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRows:
+    """Stored values, row after row."""
+
+    counts: NDArray[np.int64]  # (rows,)
+    columns: NDArray[np.int64]  # (stored,)
+    values: NDArray[np.float32]  # (stored,)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        return self.counts.nbytes + self.columns.nbytes + self.values.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """One text a row."""
+
+    texts: list[str]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory, at most four bytes a character."""
+        return 4 * sum(map(len, self.texts))
+
+
+Rows = DenseRows | SparseRows | TextRows
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The inputs of one or more calls, and where the rows of their answers belong."""
+
+    feeds: Sequence[Feed]
+    order: NDArray[np.int64] | None
+    """The row that each row of the answers is; None: they are in order."""
+
+
+def joined(batch: Sequence[Any]) -> Any:  # noqa: ANN401 - rows of one kind in, and out
+    """The rows of several requests to one model, one after another."""
+    first = batch[0]
+    if len(batch) == 1:
+        return first
+    if isinstance(first, DenseRows):
+        return DenseRows(np.concatenate([rows.features for rows in batch]))
+    if isinstance(first, TextRows):
+        return TextRows(list(chain.from_iterable(rows.texts for rows in batch)))
+    return SparseRows(
+        *(
+            np.concatenate([getattr(rows, name) for rows in batch])
+            for name in ("counts", "columns", "values")
+        )
+    )
+
+
+def dense_parts(rows: DenseRows) -> Parts:
+    """All rows in one call."""
+    return Parts([{"features": rows.features}], None)
+
+
+def sparse_parts(rows: SparseRows) -> Parts:
+    """Rows that store about as many values together."""
+    order, spans = _by_length(rows.counts)
+    if order is None:
+        return Parts([padded(rows.counts, rows.columns, rows.values)], None)
+    starts = rows.counts.cumsum() - rows.counts
+    feeds = []
+    for span in spans:
+        chosen = order[span]
+        stored = np.concatenate(
+            [np.arange(s, s + n) for s, n in _runs(starts, rows.counts, chosen)]
+        )
+        feeds.append(padded(rows.counts[chosen], rows.columns[stored], rows.values[stored]))
+    return Parts(feeds, order)
+
+
+def token_parts(feed: Feed) -> Parts:
+    """Texts with about as many tokens together; `attention_mask` tells how many each has."""
+    lengths = feed["attention_mask"].sum(axis=1)
+    order, spans = _by_length(lengths)
+    if order is None:
+        return Parts([feed], None)
+    feeds = []
+    for span in spans:
+        chosen = order[span]
+        longest = int(lengths[chosen].max())
+        feeds.append({name: array[chosen, :longest] for name, array in feed.items()})
+    return Parts(feeds, order)
+
+
+def sparse_rows(feed: Feed) -> SparseRows:
+    """Padded rows without their padding."""
+    is_stored = feed["values"] != 0
+    return SparseRows(is_stored.sum(axis=1), feed["indices"][is_stored], feed["values"][is_stored])
+
+
+def in_order(answers: Sequence[NDArray[Any]], order: NDArray[np.int64] | None) -> NDArray[Any]:
+    """The answers of all calls, each row where it belongs."""
+    if order is None:
+        return answers[0]
+    together = np.concatenate(answers)
+    restored = np.empty_like(together)
+    restored[order] = together
+    return restored
+
+
+def _by_length(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, list[slice]]:
+    """Rows from long to short, and the parts to run; None where one call does as well."""
+    if len(lengths) == 1:
+        return None, []
+    cells = len(lengths) * int(lengths.max())
+    if cells <= FEW_CELLS or cells <= min(MOST_CELLS, WORTH_SPLITTING * int(lengths.sum())):
+        return None, []
+    order = np.argsort(-lengths, kind="stable")
+    return order, list(_spans(lengths[order]))
+
+
+def _spans(falling: NDArray[np.int64]) -> Iterator[slice]:
+    start = 0
+    for end in range(1, len(falling) + 1):
+        longest = int(falling[start])
+        if end == len(falling):
+            yield slice(start, end)
+        elif (longest > WORTH_SPLITTING * falling[end] and (end - start) * longest > FEW_CELLS) or (
+            end + 1 - start
+        ) * longest > MOST_CELLS:
+            yield slice(start, end)
+            start = end
+
+
+def _runs(
+    starts: NDArray[np.int64], counts: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> Iterator[tuple[int, int]]:
+    return zip(starts[chosen].tolist(), counts[chosen].tolist(), strict=True)
