@@ -54,9 +54,10 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.ensure_future(service.library.watch())
+        tasks = [asyncio.ensure_future(task()) for task in (service.library.watch, service.tell)]
         yield
-        watching.cancel()
+        for task in tasks:
+            task.cancel()
         service.close()
 
     app = FrontedApp(

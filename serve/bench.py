@@ -19,6 +19,7 @@ from rich.progress import track
 from rich.table import Table
 
 from export.bundle import load_bundle
+from serve.bench_labels import race, race_table
 from serve.predictor import OnnxPredictor
 from train.errors import EXIT_OK, ConfigError
 
@@ -72,25 +73,32 @@ def bench_command(argv: Sequence[str]) -> int:
         if stop.code == EXIT_OK:  # after --help
             print("example: python -m serve bench runs/demo/*/model.bundle")
         raise
-    speeds = measure(options)
+    predictors = load(options)
+    speeds = measure(predictors, options)
     Console().print(speed_table(speeds, options))
+    for predictor in predictors:
+        _race(predictor, options)
     if options.plot is not None:
         write_plot(speeds, options.plot)
         print(f"saved {options.plot}")
     return EXIT_OK
 
 
-def measure(options: BenchOptions) -> list[Speed]:
-    """Score the same number of rows with every bundle, round after round.
-
-    Models of a data set stand together, the slowest first.
-    """
+def load(options: BenchOptions) -> list[OnnxPredictor]:
+    """The models of all bundles, energy networks beside those they taught."""
     bundles = [load_bundle(path) for path in options.bundles]
     graphs = [graph for bundle in bundles for graph in (bundle, bundle.energy()) if graph]
-    predictors = [
+    return [
         OnnxPredictor(graph, threads=options.threads, max_batch_rows=options.batch)
         for graph in graphs
     ]
+
+
+def measure(predictors: Sequence[OnnxPredictor], options: BenchOptions) -> list[Speed]:
+    """Score the same number of rows with every model, round after round.
+
+    Models of a data set stand together, the slowest first.
+    """
     seconds: list[list[float]] = [[] for _ in predictors]
     for _ in track(range(options.rounds), "measuring", transient=True):
         for predictor, times in zip(predictors, seconds, strict=True):
@@ -111,6 +119,17 @@ def measure(options: BenchOptions) -> list[Speed]:
         for predictor, median in zip(predictors, medians, strict=True)
     ]
     return sorted(speeds, key=lambda speed: (list(slowest).index(speed.dataset), speed.ratio))
+
+
+def _race(predictor: OnnxPredictor, options: BenchOptions) -> None:
+    """Compare a bundle that has a large label table with faiss, if that is installed."""
+    try:
+        results = race(predictor, options.rounds, options.threads)
+    except ModuleNotFoundError:
+        print('comparing the search of labels needs faiss: pip install "labelwright[ann]"')
+        return
+    if results:
+        Console().print(race_table(predictor.manifest.name, results))
 
 
 def _seconds(predictor: OnnxPredictor, rows: int, batch: int) -> float:

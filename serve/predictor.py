@@ -128,6 +128,13 @@ class OnnxPredictor:
         parts = self._encode(rows)
         if self._index is not None and self.embedder is not None and not with_scores:
             return Scored(*self._index.search(self.embedder.vectors(parts), k), None)
+        return self._by_graph(parts, k, with_scores=with_scores)
+
+    def run_exactly(self, rows: Rows, k: int) -> Scored:
+        """Rank the best `k` labels without an index, even where there is one."""
+        return self._by_graph(self._encode(rows), k)
+
+    def _by_graph(self, parts: Parts, k: int, *, with_scores: bool = False) -> Scored:
         names = ["top_scores", "top_labels", "scores"] if with_scores else list(OUTPUTS)[1:]
         count = np.array(k, dtype=np.int64)
         answers = [self._graph.run(names, {**feed, "k": count}) for feed in parts.feeds]

@@ -48,7 +48,9 @@ logger = logging.getLogger("serve")
 MAX_QUEUE_BYTES = 256 * 2**20
 CLIENT_GONE_STATUS = 499
 RETRY_AFTER_DRAIN_SECONDS = 1
-# Between two looks at whether a model that was replaced has answered everything.
+# Between two updates of gauges; a scrape asks the worker that answers it in any case.
+TELL_SECONDS = 0.25
+# Between two looks at whether everything that was accepted is answered.
 RETIRE_SECONDS = 0.05
 VISIBLE_ASCII = re.compile(rb"[!-~]{1,128}")
 
@@ -275,11 +277,22 @@ class Service:
             self._idle.set()
 
     async def drain(self) -> None:
-        """Refuse new requests from now on, and return when all accepted ones are answered."""
+        """Refuse new requests from now on, and return when all accepted ones are answered.
+
+        Those of other workers, too: until then someone has to tell new clients that it is over.
+        """
         self.is_draining = True
         if self.in_flight:
             self._idle = asyncio.Event()
             await self._idle.wait()
+        while self.telemetry.in_flight:
+            await asyncio.sleep(RETIRE_SECONDS)
+
+    async def tell(self) -> None:
+        """Keep what other workers can read of this one up to date, for ever."""
+        while True:
+            self.telemetry.refresh()
+            await asyncio.sleep(TELL_SECONDS)
 
     def close(self) -> None:
         """End the worker threads."""

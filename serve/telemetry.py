@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -41,7 +41,7 @@ COUNTERS = {
 GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "in_flight_requests": ("Prediction requests being answered.", ()),
     "queued_rows": ("Rows that wait for a model.", BY_MODEL),
-    "resident_bytes": ("Memory of all workers, mapped files included.", ()),
+    "peak_memory_bytes": ("Most that the workers had in memory.", ()),
     "ready_workers": ("Worker processes that take requests.", ()),
 }
 # Not added up: each worker loads the same models.
@@ -107,6 +107,12 @@ class ModelTotals:
         return SECONDS[-1]
 
 
+def peak_memory_bytes() -> int:
+    """Most that the process had in memory, mapped files that were read included."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
 class Telemetry:
     """All metrics of one worker, and their sums over all workers in a registry of their own."""
 
@@ -117,7 +123,7 @@ class Telemetry:
         self._manifests: dict[str, Manifest] = {}
         self.baseline: str | None = None
         """Name of the model whose speed is 1; None: the model that was loaded first."""
-        self.watch(_resident_bytes, "resident_bytes")
+        self.watch(peak_memory_bytes, "peak_memory_bytes")
         self.registry = CollectorRegistry()
         self.registry.register(_SharedCollector(self))
 
@@ -129,8 +135,16 @@ class Telemetry:
     @property
     def ready_workers(self) -> int:
         """Worker processes that take requests, as far as they have told."""
+        return int(self._gauge_total("ready_workers"))
+
+    @property
+    def in_flight(self) -> int:
+        """Prediction requests that any worker is answering, as far as they have told."""
+        return int(self._gauge_total("in_flight_requests"))
+
+    def _gauge_total(self, name: str) -> float:
         self.refresh()
-        return int(self._counters.totals().get(("ready_workers",), [0.0])[0])
+        return self._counters.totals().get((name,), [0.0])[0]
 
     def watch(self, value: Callable[[], float], name: str, *labels: str) -> None:
         """Read a gauge from its owner whenever metrics are scraped or refreshed."""
@@ -231,14 +245,6 @@ class _SharedCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._telemetry.families()
-
-
-def _resident_bytes() -> float:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:  # a system without /proc
-        return 0.0
-    return float(pages * resource.getpagesize())
 
 
 def _model_totals(totals: dict[Key, list[float]], about: Manifest) -> ModelTotals:

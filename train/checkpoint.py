@@ -96,7 +96,11 @@ class Checkpoint:
 
     def _network(self) -> nn.Module:
         """The trained network, for rows that are scaled already."""
-        return self._built("predictor", lambda network: network.load_state_dict(self.weights))
+        return self._built("predictor", self._fill_predictor)
+
+    def _fill_predictor(self, network: nn.Module) -> None:
+        # The very tensors and no copy: a label table may be gigabytes.
+        network.load_state_dict(self.weights, assign=True)
 
     def _built(self, builder: str, fill: Callable[[Any], object]) -> nn.Module:
         """What that function of the method's module builds, filled with weights."""

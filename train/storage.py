@@ -34,7 +34,7 @@ def load(path: Path) -> dict[str, Any]:
             f"{path} does not exist: `python -m train METHOD --dataset NAME` writes a model.pt"
         )
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251
+        values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # noqa: TID251
     except Exception as error:
         raise CheckpointError(
             f"{path} is not a model.pt, or it is damaged: train it again"

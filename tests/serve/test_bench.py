@@ -9,7 +9,7 @@ import pytest
 
 from export.bundle import ENERGY, MODEL, Contents, drafted, load_bundle, write_bundle
 from serve import bench
-from serve.bench import BenchOptions, bench_command, measure, speed_table
+from serve.bench import BenchOptions, bench_command, load, speed_table
 from train.errors import ConfigError
 
 
@@ -33,7 +33,7 @@ def rewritten(source: Path, path: Path, *, with_energy: bool = False, **changes:
 
 def test_every_bundle_is_measured_and_the_slowest_comes_first(bundle_path, other_path):
     options = BenchOptions(bundles=(bundle_path, other_path), rows=40, batch=7, rounds=3)
-    speeds = measure(options)
+    speeds = bench.measure(load(options), options)
     assert {speed.name for speed in speeds} == {"tiny", "other"}
     assert speeds[0].seconds >= speeds[1].seconds > 0
     assert [speed.ratio for speed in speeds] == [1.0, speeds[0].seconds / speeds[1].seconds]
@@ -42,7 +42,8 @@ def test_every_bundle_is_measured_and_the_slowest_comes_first(bundle_path, other
 
 def test_an_energy_network_in_a_bundle_is_measured_beside_its_model(bundle_path, tmp_path):
     path = rewritten(bundle_path, tmp_path / "two.bundle", with_energy=True)
-    speeds = measure(BenchOptions(bundles=(path,), rows=8, rounds=1))
+    options = BenchOptions(bundles=(path,), rows=8, rounds=1)
+    speeds = bench.measure(load(options), options)
     assert {speed.name for speed in speeds} == {"tiny", "tiny, energy"}
 
 
@@ -54,7 +55,7 @@ def test_the_ratio_is_that_to_the_slowest_of_the_same_data_set(bundle_path, tmp_
         lambda predictor, *_: {"tiny": 2.0, "elsewhere": 8.0}[predictor.manifest.name],
     )
     options = BenchOptions(bundles=(bundle_path, elsewhere), rows=8, rounds=1)
-    speeds = measure(options)
+    speeds = bench.measure(load(options), options)
     assert [(speed.name, speed.ratio) for speed in speeds] == [("tiny", 1.0), ("elsewhere", 1.0)]
     assert list(speed_table(speeds, options).columns[-1].cells) == ["1.00", "1.00"]
 
