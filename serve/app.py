@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from export.manifest import InputSpec
 from serve import api, schema
+from serve.compare import compare_router
 from serve.errors import ApiError, DrainingError, Reply, error_reply, problem
 from serve.fastpath import FastPath, RequestIds
 from serve.oip import oip_problem
@@ -76,6 +77,7 @@ def create_app(
     _declare_fast_routes(app)
     _add_models(app, service)
     _add_health(app, service)
+    app.include_router(compare_router(service))
     app.include_router(oip_router(service))
     return app
 

@@ -58,14 +58,14 @@ class FastPath:
         """Everything between the headers and the answer; an error becomes a value."""
         try:
             self._service.admit(exchange)
-            body = await _read_body(receive, self._service.check_size)
+            body = await read_body(receive, self._service.check_size)
             return await self._scores(exchange, body, receive)
         except Exception as error:  # noqa: BLE001 - the service answers or logs it
             return error
 
     async def _scores(self, exchange: Exchange, body: bytes, receive: Receive) -> Outcome:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        job = self._service.enqueue(exchange, body, partial(_settle, future))
+        job = self._service.enqueue(exchange, body, partial(settle, future))
         if exchange.batcher.runs_inline(job.rows):
             return await future
         # The wait may be long enough for the client to hang up, and then its rows need not run.
@@ -112,7 +112,7 @@ class RequestIds:
             await _send(send, error_reply(error, request_id))
 
 
-async def _read_body(receive: Receive, check_size: Callable[[int], None]) -> bytes:
+async def read_body(receive: Receive, check_size: Callable[[int], None]) -> bytes:
     """The whole body, which for small ones is the first message.
 
     Raises:
@@ -157,7 +157,8 @@ def _chunk(message: Message) -> bytes:
     return body
 
 
-def _settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+def settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    """Set a result that somebody may wait for no longer."""
     if not future.done():
         future.set_result(outcome)
 

@@ -185,6 +185,58 @@ class ModelDetail(BaseModel):
     providers: list[str] = Field(description="Execution providers that run the model.")
 
 
+class QuantilesMs(BaseModel):
+    """Milliseconds from headers to answer; null before the first request."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class ModelSpeed(BaseModel):
+    """What one model measured so far."""
+
+    name: str
+    version: str
+    method: str
+    dataset: str
+    requests: int
+    rows: int
+    rows_per_second: float | None = Field(description="In the model's own time.")
+    ratio: float | None = Field(description="How many times as fast as the baseline.")
+    latency_ms: QuantilesMs
+
+
+class Comparison(BaseModel):
+    """All loaded models."""
+
+    baseline: str
+    models: list[ModelSpeed]
+
+
+class CompareRequest(BaseModel):
+    """Rows for several models; all other fields as in `/predict`."""
+
+    inputs: list[Any] = Field(min_length=1)
+    models: list[str] | None = Field(None, description="Default: all.")
+    top_k: int | None = None
+    threshold: float | str | None = None
+
+
+class ComparedAnswer(BaseModel):
+    """What one model answered."""
+
+    status: int
+    answer: PredictAnswer | ErrorAnswer
+    milliseconds: float
+
+
+class CompareAnswer(BaseModel):
+    """One answer for each model, in the order asked for."""
+
+    answers: list[ComparedAnswer]
+
+
 class OipServer(BaseModel):
     """The server, to clients of the Open Inference Protocol."""
 

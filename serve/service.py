@@ -40,7 +40,7 @@ from serve.library import Library
 from serve.predictor import OnnxPredictor
 from serve.settings import Settings
 from serve.telemetry import ModelMeters, Telemetry
-from train.errors import ConfigError
+from train.errors import ConfigError, did_you_mean
 
 logger = logging.getLogger("serve")
 
@@ -116,6 +116,9 @@ class Service:
         for predictor in predictors:
             self._check_name(predictor)
             self.put(predictor)
+        if settings.baseline is not None and settings.baseline not in self.models:
+            hint = did_you_mean(settings.baseline, self.models)
+            raise ConfigError(f"--baseline {settings.baseline!r} is not loaded: {hint}")
         self.library = Library(self, settings, place.control, place.worker)
 
     def _check_name(self, predictor: OnnxPredictor) -> None:
