@@ -204,15 +204,15 @@ class FastProtocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def _write(self, cycle: FastCycle, reply: Reply) -> None:
-        keep_alive = cycle.keep_alive and CLOSE_HEADER not in reply.headers
         parts = [STATUS_LINE[reply.status], self._default_headers()]
         for name, value in reply.headers:
             parts += (name, b": ", value, b"\r\n")
-        if not cycle.keep_alive and CLOSE_HEADER not in reply.headers:
+        says_close = CLOSE_HEADER in reply.headers
+        if not cycle.keep_alive and not says_close:
             parts.append(b"connection: close\r\n")
         parts += (b"\r\n", reply.body)
         self.transport.write(b"".join(parts))
-        if not keep_alive:
+        if says_close or not cycle.keep_alive:
             self.transport.close()
 
     def _default_headers(self) -> bytes:

@@ -10,7 +10,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from export.bundle import InputSpec, Manifest, Thresholds, write_bundle
+from export.bundle import MODEL, Contents, drafted, write_bundle
+from export.manifest import InputSpec, Manifest, Thresholds
 
 WIDTH, HIDDEN, LABELS, TOP_K = 500, 400, 983, 5
 BODIES = 16
@@ -100,12 +101,8 @@ def write(folder: Path) -> Path:
         versions={},
     )
     path = folder / "network.bundle"
-    write_bundle(
-        path,
-        manifest,
-        model=model.SerializeToString(),
-        labels=label_names(),
-        probe_features=probe,
-        probe_scores=scores,
-    )
+    with drafted(path) as draft:
+        (draft / MODEL).write_bytes(model.SerializeToString())
+        contents = Contents(labels=label_names(), probe={"features": probe}, probe_scores=scores)
+        write_bundle(draft, manifest, contents)
     return path
