@@ -8,6 +8,7 @@ model.bundle/
   probe.npz         real rows, named as the graph's inputs, with the scores torch gave (`scores`)
 and where the model has them:
   model.onnx.data   the large arrays of model.onnx
+  search.onnx       model.onnx without `scores`, for a large label table
   encoder.onnx      the inputs of model.onnx but `k`, output `embedding` (rows, size)
   thresholds.npy    one threshold a label, where there are too many for the manifest
   tokenizer.json, encoder.json    what turns text into the graph's inputs
@@ -46,15 +47,18 @@ from export.manifest import (
 from train.errors import UserError
 
 MANIFEST, MODEL, LABELS, PROBE = "manifest.json", "model.onnx", "labels.json", "probe.npz"
-ENERGY, ENCODER, THRESHOLDS = "energy.onnx", "encoder.onnx", "thresholds.npy"
+ENERGY, ENCODER, SEARCH = "energy.onnx", "encoder.onnx", "search.onnx"
+THRESHOLDS = "thresholds.npy"
 TOKENIZER, WORDS, INDEX = "tokenizer.json", "encoder.json", "labels.faiss"
 DATA_SUFFIX = ".data"
-GRAPHS = (MODEL, ENCODER, ENERGY)
+GRAPHS = (MODEL, ENCODER, ENERGY, SEARCH)
 REQUIRED = frozenset({MODEL, LABELS, PROBE})
 OPTIONAL = frozenset(
     {*GRAPHS, *(graph + DATA_SUFFIX for graph in GRAPHS), THRESHOLDS, TOKENIZER, WORDS, INDEX}
 )
 PROBE_TOLERANCE = 1e-5
+INT8_TOLERANCE = 0.1
+"""Of graphs in 8 bits: activations share the scale of their batch, and machines round otherwise."""
 MOST_THRESHOLDS_IN_MANIFEST = 10_000
 """Beyond it a file of their own is read a hundred times faster."""
 

@@ -28,7 +28,7 @@ class Options:
     with_energy: bool = False
     """Add energy.onnx, SEAL's loss-net asked by gradient descent, for `python -m serve bench`."""
     int8: bool = False
-    """Search the labels in 8 bits and score the best ones again in 32: for very many labels."""
+    """Matrices in 8 bits; of very many labels the best are scored again in 32."""
     index: Literal["ivf"] | None = None
     """Add an index over the labels, for a million of them; needs the extra `ann`."""
 
@@ -70,6 +70,8 @@ def _command(argv: Sequence[str]) -> int:
     )
     if manifest.search is not None:
         print(_search_text(manifest.search))
+    if manifest.quantized is not None:
+        print(_quality_text(manifest.quantized))
     print(
         f"largest difference to the checkpoint: {parity.largest_difference:.2e} "
         f"over {parity.rows} test rows. Next:"
@@ -85,6 +87,11 @@ def _rows_text(spec: InputSpec) -> str:
 def _search_text(search: Search) -> str:
     how = "8 bits" if search.nprobe is None else f"{search.nprobe} cells of the index"
     return f"{how}: {search.recall:.1%} of the 10 best labels found for {search.rows} test rows"
+
+
+def _quality_text(quality: dict[str, float]) -> str:
+    after, before = quality["macro_f1"], quality["macro_f1_float32"]
+    return f"8 bits: macro-F1 {after:.3f} of {quality['rows']:.0f} test rows, {before:.3f} in 32"
 
 
 def _parse(argv: Sequence[str]) -> Options:

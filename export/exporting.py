@@ -19,6 +19,7 @@ from export.bundle import (
     ENERGY,
     INDEX,
     MODEL,
+    SEARCH,
     TOKENIZER,
     WORDS,
     BundleError,
@@ -29,18 +30,21 @@ from export.bundle import (
 from export.feeds import cut
 from export.inputs import ProbeRows, probe_rows
 from export.manifest import InputSpec, Manifest, Search, Thresholds
+from export.quantize import check_quality, quantize
 from export.to_onnx import (
     descends,
     embedder_of,
     embeds,
     export_predictor,
     filed_table,
+    is_filed,
     save_encoder,
     save_graph,
+    save_search,
     table_of,
     without_path,
 )
-from export.verify import Parity, check_parity, check_path
+from export.verify import Parity, check_parity, check_path, check_search, scores_of
 from train.checkpoint import Checkpoint, load_checkpoint
 from train.errors import CheckpointError, needs_extra
 
@@ -65,7 +69,15 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
     only_features = energy is not None or descends(predictor)
     rows = probe_rows(checkpoint, predictor, as_features=only_features)
     with Console(stderr=True).status("exporting the graph"), drafted(out) as folder:
-        parity = _proved(checkpoint, predictor, rows, folder / MODEL, int8=options.int8)
+        has_table = is_filed(predictor)
+        parity = _proved(
+            checkpoint, predictor, rows, folder / MODEL, int8=options.int8 and has_table
+        )
+        search, quantized = None, None
+        if has_table:
+            search = _search(predictor, rows, options, folder)
+        elif options.int8:
+            parity, quantized = _quantized(checkpoint, parity, rows, folder / MODEL)
         energy_parity = (
             None if energy is None else _proved(checkpoint, energy, rows, folder / ENERGY)
         )
@@ -75,7 +87,8 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
             manifest,
             embedding_size=size,
             label_table=filed_table(folder / MODEL, manifest.label_count),
-            search=_search(predictor, rows, parity, options, folder),
+            search=_index(predictor, rows, folder) if options.index else search,
+            quantized=quantized,
         )
         stored = len(parity.scores)
         contents = Contents(
@@ -102,8 +115,19 @@ def _proved(
         way = check_path(predictor, model, rows.inputs[0])
         model = without_path(model)
     save_graph(model, path)
-    parity = check_parity(predictor, path, rows.inputs, feed=rows.feed, is_exact=not int8)
+    parity = check_parity(predictor, path, rows.inputs, feed=rows.feed)
     return replace(parity, largest_difference=max(way, parity.largest_difference))
+
+
+def _quantized(
+    checkpoint: Checkpoint, parity: Parity, rows: ProbeRows, path: Path
+) -> tuple[Parity, dict[str, float]]:
+    """Put a proved graph into 8 bits; its own scores are what a server has to repeat."""
+    quantize(path)
+    scores = scores_of(path, cut(rows.feed, 0, len(parity.scores)))
+    threshold = float(checkpoint.thresholds["tuned"])
+    quality = check_quality(scores, parity.scores, checkpoint.probe_labels, threshold)
+    return replace(parity, scores=scores), quality
 
 
 def _write_text_encoder(checkpoint: Checkpoint, folder: Path) -> None:
@@ -116,13 +140,15 @@ def _write_text_encoder(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def _search(
-    predictor: nn.Module, rows: ProbeRows, parity: Parity, options: ExportOptions, folder: Path
+    predictor: nn.Module, rows: ProbeRows, options: ExportOptions, folder: Path
 ) -> Search | None:
-    """What a server does in place of scoring every label, and how well; None: it scores them."""
-    if options.int8:
-        return Search(kind="int8", recall=parity.recall, rows=parity.rows)
-    if options.index is None:
-        return None
+    """Write the graph that finds the best labels of a large table; say how well, if not exactly."""
+    save_search(folder / MODEL, rows.spec.graph_kind, folder / SEARCH)
+    recall = check_search(predictor, folder / SEARCH, rows.inputs, rows.feed)
+    return Search(kind="int8", recall=recall, rows=len(rows.inputs[0])) if options.int8 else None
+
+
+def _index(predictor: nn.Module, rows: ProbeRows, folder: Path) -> Search:
     with needs_extra("ann", "--index ivf"):
         from export.index import build_index  # noqa: PLC0415 - needs the extra
     with torch.no_grad():
@@ -131,12 +157,13 @@ def _search(
 
 
 def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
-    for flag, is_set in (("--int8", options.int8), ("--index ivf", options.index is not None)):
-        if is_set and not embeds(predictor):
-            raise BundleError(
-                f"{flag} is for networks whose scores are inner products with a label table, which "
-                "this one's are not: export it without"
-            )
+    if options.index is not None and not embeds(predictor):
+        raise BundleError(
+            "--index is for networks whose scores are inner products with a label table, which "
+            "this one's are not: export it without"
+        )
+    if options.int8 and (descends(predictor) or options.with_energy):
+        raise BundleError("--int8 is not for energy networks, whose every step is compared")
 
 
 def _check_probe(checkpoint: Checkpoint, path: Path) -> None:

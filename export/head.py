@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 TABLE = "label_table"
+SEARCHED = ("searched_scores", "searched_labels")
 CANDIDATES = 100
 """Labels that a search in 8 bits scores again in 32, at least."""
 FILED_BYTES = 2**26
@@ -54,19 +55,14 @@ class Head:
 
     def finish(self, logits: ir.Value, top_logits: ir.Value, top_labels: ir.Value) -> None:
         """Declare the outputs: scores (rows, labels), top_scores and top_labels (rows, k)."""
-        best = ir.Shape(["rows", "best"])
-        for value, name, kind, shape in (
-            (
-                self.add("Sigmoid", logits),
-                "scores",
-                ir.DataType.FLOAT,
-                ir.Shape(["rows", self.n_labels]),
-            ),
-            (self.add("Sigmoid", top_logits), "top_scores", ir.DataType.FLOAT, best),
-            (top_labels, "top_labels", ir.DataType.INT64, best),
-        ):
-            value.name, value.dtype, value.shape = name, kind, shape
-            self.graph.outputs.append(value)
+        self.declare("scores", self.add("Sigmoid", logits), ir.DataType.FLOAT, self.n_labels)
+        self.declare("top_scores", self.add("Sigmoid", top_logits), ir.DataType.FLOAT, "best")
+        self.declare("top_labels", top_labels, ir.DataType.INT64, "best")
+
+    def declare(self, name: str, value: ir.Value, kind: ir.DataType, columns: int | str) -> None:
+        """Make a value an output (rows, columns)."""
+        value.name, value.dtype, value.shape = name, kind, ir.Shape(["rows", columns])
+        self.graph.outputs.append(value)
 
 
 def add_exact_head(model: ir.Model, n_labels: int, table: Tensor | None) -> None:
@@ -84,30 +80,32 @@ def add_exact_head(model: ir.Model, n_labels: int, table: Tensor | None) -> None
 
 
 def add_int8_head(model: ir.Model, table: Tensor) -> None:
-    """Look for candidates among labels of 8 bits, and rank them by their exact logits.
+    """Beside the exact head, look for candidates in 8 bits and rank them by their exact logits.
 
-    Each label has a scale of its own, each batch of rows one that does not change the order.
-    `scores` are exact, and cost nothing where they are not asked for.
+    Each label has a scale of its own, each batch of rows one that does not change the order. The
+    outputs of this search are `SEARCHED`.
     """
     n_labels = len(table)
     embedding = model.graph.outputs.pop(0)
     head = Head(model, n_labels)
     exact = _overridable(head, _table(table))
+    logits = head.add("Gemm", embedding, exact, transB=1)
+    head.finish(logits, *head.top(logits, head.k_of_row()))
     small, scale = quantized(table)
     node = ir.node("DynamicQuantizeLinear", [embedding], num_outputs=3)
     head.graph.append(node)
-    rows, _, zero = node.outputs
+    rows, row_scale, zero = node.outputs
     product = head.add("MatMulInteger", rows, head.constant("label_table_int8", small), zero)
-    # The fused operator that this becomes reads the scale of the rows, so it is not left out.
-    scales = head.add("Mul", node.outputs[1], head.constant("label_scales", scale))
+    scales = head.add("Mul", row_scale, head.constant("label_scales", scale))
     rough = head.add("Mul", head.add("Cast", product, to=ir.DataType.FLOAT), scales)
     _, found = head.top(rough, _candidates(head, n_labels))  # (rows, candidates)
     axis = head.constant("last", np.array([2], dtype=np.int64))
     vectors = head.add("Gather", exact, found)  # (rows, candidates, size)
     again = head.add("MatMul", vectors, head.add("Unsqueeze", embedding, axis))
     top_logits, places = head.top(head.add("Squeeze", again, axis), head.k_of_row())
+    head.declare(SEARCHED[0], head.add("Sigmoid", top_logits), ir.DataType.FLOAT, "best")
     top_labels = head.add("GatherElements", found, places, axis=1)
-    head.finish(head.add("Gemm", embedding, exact, transB=1), top_logits, top_labels)
+    head.declare(SEARCHED[1], top_labels, ir.DataType.INT64, "best")
 
 
 def quantized(table: Tensor) -> tuple[np.ndarray, np.ndarray]:

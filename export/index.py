@@ -15,7 +15,8 @@ from export.verify import LEAST_RECALL
 
 LEAST_LABELS = 10_000
 """Fewer are scored faster one and all."""
-TRAINING_VECTORS_PER_CELL = 64
+TRAINING_VECTORS_PER_CELL, TRAINING_ROUNDS = 40, 10
+"""More of either took minutes and found no more labels."""
 TOP_K = 10
 
 
@@ -37,6 +38,7 @@ def build_index(table: NDArray[np.float32], queries: NDArray[np.float32], path: 
     index = faiss.IndexIVFFlat(faiss.IndexFlatIP(size), size, cells, faiss.METRIC_INNER_PRODUCT)
     # Seeded, and on as many vectors as it needs: the rest would only cost time.
     chosen = np.random.default_rng(0).permutation(n_labels)[: cells * TRAINING_VECTORS_PER_CELL]
+    index.cp.niter = TRAINING_ROUNDS
     index.train(np.ascontiguousarray(table[np.sort(chosen)]))
     for start in range(0, n_labels, 2**16):
         index.add(np.ascontiguousarray(table[start : start + 2**16]))

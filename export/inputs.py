@@ -97,7 +97,7 @@ class PaddedRows:
 
     def to_dense(self) -> Tensor:
         """Return the rows as a dense matrix."""
-        zeros = torch.zeros(len(self.indices), self.width)
+        zeros = self.values.new_zeros(self.indices.shape[0], self.width)
         return zeros.scatter_add(1, self.indices, self.values)
 
 

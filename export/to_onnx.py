@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from export.bundle import DATA_SUFFIX
 from export.feeds import GRAPH_INPUTS
-from export.head import FILED_BYTES, TABLE, add_exact_head, add_int8_head
+from export.head import FILED_BYTES, SEARCHED, TABLE, add_exact_head, add_int8_head
 from export.inputs import GraphInputs, Trunk
 from export.manifest import LabelTable
 from train.checkpoint import FromTokens
@@ -96,6 +96,11 @@ def embeds(predictor: nn.Module) -> bool:
     return hasattr(network, "embed") and hasattr(network, "label_embeddings")
 
 
+def is_filed(predictor: nn.Module) -> bool:
+    """Whether a predictor has a label table so large that it gets a file."""
+    return embeds(predictor) and table_of(predictor).nbytes >= FILED_BYTES
+
+
 def export_predictor(
     predictor: nn.Module,
     width: int,
@@ -107,7 +112,7 @@ def export_predictor(
     """The graph of a predictor: any number of rows, any k up to the number of labels.
 
     That of a predictor that descends has an output more, `path`, for comparing every point of the
-    way; `without_path` takes it out. `int8` searches the label table in 8 bits.
+    way; `without_path` takes it out. With `int8` there is a search in 8 bits beside, `SEARCHED`.
     """
     inputs = GraphInputs(kind, width)
     if descends(predictor):
@@ -152,27 +157,59 @@ def save_graph(model: ir.Model, path: Path) -> None:
     onnx.checker.check_model(str(path))
 
 
-def save_encoder(model: Path, kind: str, path: Path) -> int | None:
-    """Write the part of a saved graph that ends in `embedding`; return the size of one, if any.
+def save_proto(proto: onnx.ModelProto, path: Path) -> None:
+    """Write a graph that another tool made, in the same way."""
+    save_graph(ir.from_proto(proto), path)
 
-    Large arrays stay in the file of the whole graph, which both then read.
-    """
-    encoder = ir.load(model)
-    values = (output for node in encoder.graph for output in node.outputs)
+
+def save_encoder(model: Path, kind: str, path: Path) -> int | None:
+    """Write the part of a saved graph that ends in `embedding`; return the size of one, if any."""
+    values = (output for node in ir.load(model).graph for output in node.outputs)
     embedding = next((value for value in values if value.name == "embedding"), None)
     if embedding is None or embedding.shape is None:
         return None
-    graph = encoder.graph
-    del graph.outputs[:]
-    graph.outputs.append(embedding)
-    RemoveUnusedNodesPass()(encoder)
-    kept = [value for value in graph.inputs if value.name in GRAPH_INPUTS[kind]]
-    del graph.inputs[:]
-    graph.inputs.extend(kept)
-    graph.initializers.pop(TABLE, None)
-    onnx.save(ir.to_proto(encoder), path)
+    save_part(model, list(GRAPH_INPUTS[kind]), {"embedding": "embedding"}, path)
     size = embedding.shape[1]
     return size if isinstance(size, int) else None
+
+
+def save_search(model: Path, kind: str, path: Path) -> None:
+    """Write the part of a saved graph with a large table that ends in the best labels.
+
+    ONNX Runtime computes all outputs of a graph, asked for or not: this one scores no more than it
+    must. What only the search needs leaves the graph itself.
+    """
+    inputs = [*GRAPH_INPUTS[kind], "k", TABLE]
+    top = ("top_scores", "top_labels")
+    has_search = any(output.name in SEARCHED for output in ir.load(model).graph.outputs)
+    save_part(model, inputs, dict(zip(SEARCHED if has_search else top, top, strict=True)), path)
+    if has_search:
+        save_part(model, inputs, {name: name for name in ("scores", *top)}, model)
+
+
+def save_part(model: Path, inputs: list[str], outputs: dict[str, str], path: Path) -> None:
+    """Write the part of a saved graph that ends in some of its values, under other names.
+
+    Large arrays stay in the file of the whole graph, which both then read.
+    """
+    part = ir.load(model)
+    graph = part.graph
+    values = {value.name: value for node in graph for value in node.outputs}
+    del graph.outputs[:]
+    for value in values.values():
+        if value.name in outputs.values() and value.name not in outputs:
+            value.name = f"{value.name}_inside"
+    for name, new_name in outputs.items():
+        values[name].name = new_name
+        graph.outputs.append(values[name])
+    kept = [value for value in graph.inputs if value.name in inputs]
+    del graph.inputs[:]
+    graph.inputs.extend(kept)
+    RemoveUnusedNodesPass()(part)
+    for name in [name for name, value in graph.initializers.items() if not value.uses()]:
+        if name not in inputs:
+            del graph.initializers[name]
+    onnx.save(ir.to_proto(part), path)
 
 
 def filed_table(model: Path, n_labels: int) -> LabelTable | None:

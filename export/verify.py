@@ -36,17 +36,6 @@ class Parity:
     largest_difference: float
     scores: NDArray[np.float32]
     """What torch gave for the first rows, (some rows, labels)."""
-    recall: float
-    """Share of the best labels that the graph found; 1 where it must find all."""
-
-
-@dataclass
-class Tally:
-    """What the comparison of some rows adds to."""
-
-    difference: float = 0.0
-    found: int = 0
-    wanted: int = 0
 
 
 def check_parity(
@@ -56,7 +45,6 @@ def check_parity(
     *,
     feed: Feed | None = None,
     top_k: int = 10,
-    is_exact: bool = True,
 ) -> Parity:
     """Compare all scores and the best labels, for rows together and one by one.
 
@@ -66,28 +54,58 @@ def check_parity(
         rows: The argument of the predictor, or all of them: features, or tokens and their mask.
         feed: The same rows as the graph takes them, if not as `features`.
         top_k: How many labels are compared.
-        is_exact: Whether the graph must find all the best labels; if not, `LEAST_RECALL` of them.
     """
-    inputs = [torch.from_numpy(np.asarray(array)) for array in _listed(rows)]
+    inputs = [torch.from_numpy(array) for array in _listed(rows)]
     feed = {"features": inputs[0].numpy()} if feed is None else feed
+    difference, kept = 0.0, None
     with _session(model) as session:
-        first = _logits(predictor, [array[:1] for array in inputs])
-        n_rows, k = len(inputs[0]), min(top_k, first.shape[1])
-        at_once = max(1, MOST_SCORES // first.shape[1])
-        tally, kept = Tally(), None
-        for start in range(0, n_rows, at_once):
-            part = slice(start, start + at_once)
-            logits = _logits(predictor, [array[part] for array in inputs])
-            kept = logits.sigmoid().numpy() if kept is None else kept
-            _compare(session, cut(feed, start, start + at_once), logits, k, is_exact, tally)
-        # A graph frozen to the batch size or the k of its tracing would pass the others only.
-        for i in range(min(n_rows, 4)):
-            logits = _logits(predictor, [array[i : i + 1] for array in inputs])
-            _compare(session, cut(feed, i, i + 1), logits, 1, is_exact, tally)
+        for part, logits in _parts(predictor, inputs, feed):
+            expected = logits.sigmoid().numpy()
+            kept = expected if kept is None else kept
+            k = min(top_k, logits.shape[1]) if len(logits) > 1 else 1
+            difference = max(difference, _compare(session, part, expected, k))
     assert kept is not None  # noqa: S101 - a checkpoint without rows is refused before
-    recall = 1.0 if is_exact else tally.found / tally.wanted
-    _check_recall(recall)
-    return Parity(rows=n_rows, largest_difference=tally.difference, scores=kept, recall=recall)
+    return Parity(rows=len(inputs[0]), largest_difference=difference, scores=kept)
+
+
+def check_search(
+    predictor: nn.Module, search: Path, rows: Sequence[NDArray[Any]], feed: Feed, top_k: int = 10
+) -> float:
+    """Compare the best labels that a search finds; return the share of them that it found."""
+    inputs = [torch.from_numpy(array) for array in rows]
+    found = wanted = 0
+    with _session(search) as session:
+        for part, logits in _parts(predictor, inputs, feed):
+            k = min(top_k, logits.shape[1])
+            names = ["top_scores", "top_labels"]
+            top_scores, top_labels = session.run(names, {**part, "k": np.array(k)})
+            # Among logits: sigmoids near one would tie.
+            picked = logits.gather(1, torch.from_numpy(top_labels))
+            _check_ranking(top_scores, picked.sigmoid().numpy())
+            best = torch.topk(logits, k, dim=1).values[:, -1:]
+            least = best - PROBE_TOLERANCE * best.abs().clamp(min=1)
+            found += int((picked >= least).sum())
+            wanted += picked.numel()
+    if found < LEAST_RECALL * wanted:
+        raise BundleError(
+            f"the search in 8 bits finds {found / wanted:.1%} of the best labels, at least "
+            f"{LEAST_RECALL:.0%} are required: export the model without --int8"
+        )
+    return found / wanted
+
+
+def _parts(
+    predictor: nn.Module, inputs: Sequence[Tensor], feed: Feed
+) -> Iterator[tuple[Feed, Tensor]]:
+    """All rows, as many at once as their scores allow, and the first ones again, one by one.
+
+    A graph frozen to the batch size or the k of its tracing would pass one of the two only.
+    """
+    first = _logits(predictor, [array[:1] for array in inputs])
+    n_rows, at_once = len(inputs[0]), max(1, MOST_SCORES // first.shape[1])
+    spans = [(start, start + at_once) for start in range(0, n_rows, at_once)]
+    for start, end in spans + [(i, i + 1) for i in range(min(n_rows, 4))]:
+        yield cut(feed, start, end), _logits(predictor, [array[start:end] for array in inputs])
 
 
 def check_path(predictor: nn.Module, model: ir.Model, rows: NDArray[np.float32]) -> float:
@@ -100,6 +118,15 @@ def check_path(predictor: nn.Module, model: ir.Model, rows: NDArray[np.float32])
     difference = float(np.abs(path - expected.numpy()).max())
     _check_difference(difference, "the exported descent")
     return difference
+
+
+def scores_of(model: Path, feed: Feed) -> NDArray[np.float32]:
+    """What a saved graph scores, (rows, labels)."""
+    with _session(model) as session:
+        scores: NDArray[np.float32] = session.run(
+            ["scores"], {**feed, "k": np.array(1, dtype=np.int64)}
+        )[0]
+    return scores
 
 
 def _listed(rows: NDArray[Any] | Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
@@ -128,33 +155,28 @@ def _session(model: ir.Model | Path) -> Iterator[Any]:
 def _compare(
     session: Any,  # noqa: ANN401 - onnxruntime has no types
     feed: Feed,
-    logits: Tensor,
+    expected: NDArray[np.float32],
     k: int,
-    is_exact: bool,
-    tally: Tally,
-) -> None:
+) -> float:
+    """Compare scores (rows, labels) and the k best; return the largest difference."""
     names = ["scores", "top_scores", "top_labels"]
     scores, top_scores, top_labels = session.run(names, {**feed, "k": np.array(k, dtype=np.int64)})
-    expected = logits.sigmoid().numpy()
-    tally.difference = max(tally.difference, float(np.abs(scores - expected).max()))
-    if not np.isfinite(scores).all():
-        tally.difference = float("nan")
-    _check_difference(tally.difference, "the exported graph")
-    picked = np.take_along_axis(expected, top_labels, axis=1)
-    best = torch.topk(logits, k, dim=1).values
+    difference = float(np.abs(scores - expected).max())
+    _check_difference(difference, "the exported graph")
     # Labels may swap where scores are equal within the tolerance, so compare their scores.
-    if not np.allclose(top_scores, picked, rtol=0, atol=PROBE_TOLERANCE) or (
-        is_exact and not np.allclose(picked, best.sigmoid().numpy(), rtol=0, atol=PROBE_TOLERANCE)
-    ):
+    picked = np.take_along_axis(expected, top_labels, axis=1)
+    best = -np.sort(np.partition(-expected, k - 1, axis=1)[:, :k], axis=1)
+    _check_ranking(top_scores, picked)
+    _check_ranking(best, picked)
+    return difference
+
+
+def _check_ranking(scores: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+    if not np.allclose(scores, expected, rtol=0, atol=PROBE_TOLERANCE):
         raise BundleError(
             "the exported graph ranks labels otherwise than the checkpoint: "
             "it is not written; please report this"
         )
-    # Among logits: sigmoids near one would tie.
-    found = logits.gather(1, torch.from_numpy(top_labels))
-    least = best[:, -1:] - PROBE_TOLERANCE * best[:, -1:].abs().clamp(min=1)
-    tally.found += int((found >= least).sum())
-    tally.wanted += found.numel()
 
 
 def _check_difference(difference: float, what: str) -> None:
@@ -162,12 +184,4 @@ def _check_difference(difference: float, what: str) -> None:
         raise BundleError(
             f"{what} differs from the checkpoint by {difference:.2g} "
             f"(at most {PROBE_TOLERANCE:.0e} is allowed): it is not written; please report this"
-        )
-
-
-def _check_recall(recall: float) -> None:
-    if not recall >= LEAST_RECALL:
-        raise BundleError(
-            f"the graph in 8 bits finds {recall:.1%} of the best labels, at least "
-            f"{LEAST_RECALL:.0%} are required: export the model without --int8"
         )

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from export.bundle import ENCODER, INDEX, PROBE_TOLERANCE, Bundle, BundleError
+from export.bundle import (
+    ENCODER,
+    INDEX,
+    INT8_TOLERANCE,
+    MODEL,
+    PROBE_TOLERANCE,
+    SEARCH,
+    Bundle,
+    BundleError,
+)
 from export.feeds import GRAPH_INPUTS, repeated
 from serve.encoders import Encode, encoder_of
 from serve.inputs import DenseRows, Parts, Rows, TextRows, in_order, sparse_rows
@@ -94,6 +103,11 @@ class OnnxPredictor:
         self._encode = encoder_of(bundle)
         inputs = GRAPH_INPUTS[bundle.manifest.input.graph_kind]
         self._graph = Graph(bundle.model_path, threads, {**inputs, **K}, OUTPUTS)
+        self._search = self._graph
+        """For the best labels alone."""
+        if bundle.has(SEARCH) and bundle.graph == MODEL:
+            top = {name: kind for name, kind in OUTPUTS.items() if name != "scores"}
+            self._search = Graph(bundle.path / SEARCH, threads, {**inputs, **K}, top)
         self.embedder: OnnxEmbedder | None = None
         if bundle.has(ENCODER):
             self.embedder = OnnxEmbedder(bundle, self._encode, threads=threads)
@@ -137,7 +151,8 @@ class OnnxPredictor:
     def _by_graph(self, parts: Parts, k: int, *, with_scores: bool = False) -> Scored:
         names = ["top_scores", "top_labels", "scores"] if with_scores else list(OUTPUTS)[1:]
         count = np.array(k, dtype=np.int64)
-        answers = [self._graph.run(names, {**feed, "k": count}) for feed in parts.feeds]
+        graph = self._graph if with_scores else self._search
+        answers = [graph.run(names, {**feed, "k": count}) for feed in parts.feeds]
         arrays = [in_order(part, parts.order) for part in zip(*answers, strict=True)]
         return Scored(arrays[0], arrays[1], arrays[2] if with_scores else None)
 
@@ -146,7 +161,7 @@ class OnnxPredictor:
         try:
             best = self.run(self.probe_rows(), 1, with_scores=True)
             scores = best.scores
-            if self.manifest.search is not None:
+            if self._search is not self._graph or self._index is not None:
                 best = self.run(self.probe_rows(), 1)
         except Exception as error:  # ONNX Runtime's errors share no other base
             raise BundleError(
@@ -158,11 +173,12 @@ class OnnxPredictor:
             )
         picked = np.take_along_axis(expected, best.top_labels, axis=1)
         differences = [scores - expected, best.top_scores - picked]
-        difference = max(float(np.abs(values).max()) for values in differences)
-        if not (np.isfinite(difference) and difference <= PROBE_TOLERANCE):
+        difference = float(np.max([np.abs(values).max() for values in differences]))
+        allowed = PROBE_TOLERANCE if self.manifest.quantized is None else INT8_TOLERANCE
+        if not difference <= allowed:
             raise BundleError(
                 f"{path}: scores of the probe rows differ from the bundle's by {difference:.2g}, "
-                f"more than {PROBE_TOLERANCE:g}; export it again on this kind of machine"
+                f"more than {allowed:g}; export it again on this kind of machine"
             )
 
 

@@ -28,9 +28,6 @@ class Graph:
     def __init__(self, path: Path, threads: int, inputs: Signature, outputs: Signature) -> None:
         self._session = _session(path, threads)
         _check(self._session, path, inputs, outputs)
-        # Otherwise all outputs would be computed, of a million labels too, whatever is asked for.
-        self._options = ort.RunOptions()
-        self._options.only_execute_path_to_fetches = True
 
     @property
     def providers(self) -> list[str]:
@@ -38,8 +35,8 @@ class Graph:
         return list(self._session.get_providers())
 
     def run(self, outputs: Sequence[str], feed: Feed) -> list[Any]:
-        """The named outputs, and nothing that only others need."""
-        answers: list[Any] = self._session.run(outputs, feed, self._options)
+        """The named outputs; the others are computed all the same."""
+        answers: list[Any] = self._session.run(outputs, feed)
         return answers
 
 

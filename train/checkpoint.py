@@ -57,6 +57,8 @@ class Checkpoint:
     """
     texts: list[str] = field(default_factory=list)
     """Test texts; of `tfidf` they are those of `probe`, which is empty for tokens."""
+    probe_labels: list[list[int]] = field(default_factory=list)
+    """Label numbers of the rows of `probe`, or of `texts`; empty in older files."""
     schema: int = SCHEMA_VERSION
 
     def predictor(self) -> nn.Module:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from train import methods
 from train.compare_command import compare_command
-from train.config import TrainingConfig, config_values
+from train.config import TEXT_OPTIONS, TrainingConfig, config_values
 from train.data_commands import data_command
 from train.display import TrainingDisplay, score_table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, needs_extra
@@ -115,5 +115,7 @@ def _print_settings(console: Console, prepared: Prepared) -> None:
         f"{data.n_labels} labels, {sizes[0]}/{sizes[1]}/{sizes[2]} rows "
         f"({prepared.split.rule}), {prepared.problem.device}"
     )
-    values = ", ".join(f"{k} {v}" for k, v in config_values(prepared.config).items())
-    console.print(values, style="dim", highlight=False)
+    unused = TEXT_OPTIONS if prepared.texts is None else ()
+    values = config_values(prepared.config).items()
+    told = ", ".join(f"{name} {value}" for name, value in values if name not in unused)
+    console.print(told, style="dim", highlight=False)

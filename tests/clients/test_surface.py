@@ -102,6 +102,7 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments():
         "predict",
         "models",
         "model",
+        "embed",
         "is_ready",
         "wait_until_ready",
     }

@@ -24,13 +24,14 @@ import pytest
 import export.cli
 import serve.cli
 import train.cli
-from export.bundle import ENERGY, LABELS, MANIFEST, MODEL, PROBE, Manifest
+from export.bundle import DATA_SUFFIX, ENCODER, ENERGY, MANIFEST, OPTIONAL, REQUIRED, SEARCH
+from export.manifest import Manifest
 from serve.errors import BUG, TABLE
 from serve.telemetry import Telemetry
 from train import methods
 from train.checkpoint import Checkpoint
 from train.compare_command import CompareOptions
-from train.config import Monitor, flag
+from train.config import TEXT_OPTIONS, Monitor, TokenConfig, flag
 from train.evidence import Record
 from train.metrics import evaluate, propensities
 from train.options import DataOptions, SourceOptions
@@ -248,7 +249,7 @@ def test_options_of_a_method_are_those_of_its_config(name):
     config = methods.load(name).Config()
     defaults = {
         flag(field): " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        for field in sorted(fields_of(type(config)))
+        for field in sorted(fields_of(type(config)) - set(TEXT_OPTIONS))
         for value in [getattr(config, field)]
     }
     rows = table(f"docs/methods/{name}.md", "option")
@@ -260,6 +261,12 @@ def test_method_pages_have_the_same_headings(name):
     text = (ROOT / "docs" / "methods" / f"{name}.md").read_text("utf-8")
     headings = ["Overview", "Usage", "Options", "Logged values", "Implementation details"]
     assert re.findall(r"^## (.+)$", text, re.M) == [*headings, "Results"]
+
+
+def test_options_for_texts_are_documented():
+    documented = {code_in(row[0])[0]: row[1] for row in table("docs/text.md", "option")}
+    config = TokenConfig()
+    assert documented == {flag(name): str(getattr(config, name)) for name in TEXT_OPTIONS}
 
 
 def test_data_options_are_those_of_the_command_line():
@@ -289,7 +296,9 @@ def test_prometheus_metrics_are_those_of_the_server():
 def test_files_and_fields_of_the_formats_are_documented():
     run_files = {path.name for path in RunFolder(Path()).files()}
     assert first_cells("docs/bundle.md", "run file") == run_files
-    assert first_cells("docs/bundle.md", "bundle file") == {MANIFEST, MODEL, LABELS, PROBE, ENERGY}
+    documented = first_cells("docs/bundle.md", "bundle file")
+    own_data = {ENCODER + DATA_SUFFIX, SEARCH + DATA_SUFFIX, ENERGY + DATA_SUFFIX}
+    assert documented == {MANIFEST, *REQUIRED, *OPTIONAL} - own_data
     assert first_cells("docs/bundle.md", "field") == fields_of(Checkpoint)
     assert first_cells("docs/bundle.md", "manifest field") == fields_of(Manifest)
 

@@ -56,6 +56,13 @@ def wide_problem() -> Problem:
 
 
 @pytest.fixture
+def tokenizer_json() -> str:
+    from tiny_text import tiny_tokenizer
+
+    return tiny_tokenizer().to_str()
+
+
+@pytest.fixture
 def dense_problem() -> Problem:
     return small_problem()
 

@@ -58,6 +58,21 @@ def make_mistake(kind: str, loss: torch.Tensor) -> None:
         loss[0].item()
 
 
+def text_step(name: str, tuning: str) -> None:
+    from tiny_text import token_problem  # beside this script
+
+    device, rows = fake_device(), torch.arange(8)  # with values, as in the loop
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        problem = token_problem(device, tuning=tuning)
+        module = methods.load(name)
+        method = module.build(module.Config(), problem)
+        x, y = problem.train.x.batch(rows), torch.zeros(8, 3, device=device)
+        assert x.input_ids.device.type == "gpu"
+        losses = method.step(x, y)
+        assert all(loss.device.type == "gpu" for loss in losses.values())
+        assert method.predictor(x).device.type == "gpu"
+
+
 def main(name: str, *mistakes: str) -> None:
     device = fake_device()
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -78,4 +93,7 @@ def main(name: str, *mistakes: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "--text":
+        text_step(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])

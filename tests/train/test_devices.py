@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from train import methods
+from train.config import TokenConfig
 
 SCRIPT = Path(__file__).with_name("fake_accelerator.py")
+
+
+def takes_tokens(name: str) -> bool:
+    return issubclass(methods.load(name).Config, TokenConfig)
 
 
 def run_script(*words: str) -> subprocess.CompletedProcess[str]:
@@ -26,6 +31,15 @@ def run_script(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", methods.available())
 def test_a_step_stays_on_the_accelerator(name):
     done = run_script(name)
+    assert done.returncode == 0, done.stderr
+
+
+TEXT_STEPS = [(name, "full") for name in methods.available() if takes_tokens(name)]
+
+
+@pytest.mark.parametrize(("name", "tuning"), [*TEXT_STEPS, ("ce", "adapter")])
+def test_a_step_on_texts_stays_on_the_accelerator(name, tuning):
+    done = run_script("--text", name, tuning)
     assert done.returncode == 0, done.stderr
 
 

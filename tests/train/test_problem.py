@@ -55,7 +55,7 @@ def test_sparse_inputs_cannot_be_standardised():
         make_problem(data(sparse.csr_array(real_values())), SPLIT, CPU, "standard")
 
 
-def test_text_is_refused():
+def test_texts_that_were_not_encoded_are_refused():
     with pytest.raises(DataError, match="holds text"):
         make_problem(data(["word"] * 12), SPLIT, CPU)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from train.batches import TokenBatch
 from train.errors import ConfigError, needs_extra
@@ -30,6 +32,7 @@ class TextEncoder(nn.Module):
         if shape.tuning == "adapter":
             insert_adapters(self.transformer, shape.width, shape.adapter_size)
         self.width, self.pooling, self.tuning = shape.width, shape.pooling, shape.tuning
+        self.train()
 
     def forward(self, x: TokenBatch) -> Tensor:
         """Map texts to vectors."""
@@ -116,5 +119,6 @@ def _transformer(shape: EncoderShape) -> Any:  # noqa: ANN401 - one of many fami
     if shape.weights is not None:
         transformer.load_state_dict(shape.weights)
     if shape.checkpointing:
-        transformer.gradient_checkpointing_enable({"use_reentrant": False})
+        for layer in layers_of(transformer):
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     return transformer

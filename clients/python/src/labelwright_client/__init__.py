@@ -14,6 +14,7 @@ from labelwright_client._errors import (
     StatusError,
 )
 from labelwright_client._types import (
+    Embeddings,
     InputSpec,
     LatencyMs,
     ModelId,
@@ -30,6 +31,7 @@ __all__ = [
     "Client",
     "ClientError",
     "DeadlineExceeded",
+    "Embeddings",
     "InputSpec",
     "InvalidArgument",
     "InvalidInput",

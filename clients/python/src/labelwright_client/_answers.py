@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from labelwright_client._types import (
+    Embeddings,
     InputSpec,
     LatencyMs,
     ModelId,
@@ -26,11 +27,23 @@ def read_predictions(answer: object, row_count: int) -> Predictions:
     predictions = tuple(_prediction(entry) for entry in _field(answer, "predictions", list))
     if len(predictions) != row_count:
         raise WrongShape(f"{len(predictions)} predictions for {row_count} rows")
-    latency, model = _field(answer, "latency_ms", dict), _field(answer, "model", dict)
     return Predictions(
         rows=predictions,
-        model=ModelId(*(_field(model, key, str) for key in ("name", "version", "method"))),
-        latency_ms=LatencyMs(*(_number(latency, key) for key in ("queue", "inference", "total"))),
+        model=_model_id(answer),
+        latency_ms=_latency(answer),
+        request_id=_field(answer, "request_id", str),
+    )
+
+
+def read_embeddings(answer: object, row_count: int) -> Embeddings:
+    """Read the answer of `POST /embed`, which must have one vector for each row sent."""
+    vectors = tuple(_vector(entry) for entry in _field(answer, "embeddings", list))
+    if len(vectors) != row_count:
+        raise WrongShape(f"{len(vectors)} embeddings for {row_count} rows")
+    return Embeddings(
+        rows=vectors,
+        model=_model_id(answer),
+        latency_ms=_latency(answer),
         request_id=_field(answer, "request_id", str),
     )
 
@@ -71,6 +84,22 @@ def read_error(answer: object) -> tuple[str, str, str | None]:
     error = _field(answer, "error", dict)
     request_id = None if _lacks(error, "request_id") else _field(error, "request_id", str)
     return _field(error, "type", str), _field(error, "message", str), request_id
+
+
+def _model_id(answer: object) -> ModelId:
+    model = _field(answer, "model", dict)
+    return ModelId(*(_field(model, key, str) for key in ("name", "version", "method")))
+
+
+def _latency(answer: object) -> LatencyMs:
+    latency = _field(answer, "latency_ms", dict)
+    return LatencyMs(*(_number(latency, key) for key in ("queue", "inference", "total")))
+
+
+def _vector(entry: object) -> tuple[float, ...]:
+    if not isinstance(entry, list):
+        raise WrongShape("`embeddings` holds something else than vectors")
+    return tuple(_float(value, "embeddings") for value in entry)
 
 
 def _prediction(entry: object) -> Prediction:

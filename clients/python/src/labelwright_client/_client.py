@@ -17,7 +17,7 @@ from labelwright_client import _protocol as protocol
 from labelwright_client._errors import ClientError
 from labelwright_client._protocol import Call, Threshold
 from labelwright_client._rows import Rows
-from labelwright_client._types import ModelInfo, Predictions
+from labelwright_client._types import Embeddings, ModelInfo, Predictions
 
 T = TypeVar("T")
 
@@ -99,6 +99,15 @@ class Client(_Shell):
                 rows, top_k=top_k, threshold=threshold, model=model, request_id=uuid4().hex
             )
         )
+
+    def embed(self, rows: Rows, *, model: str | None = None) -> Embeddings:
+        """Turn each row into the vector that its scores are the inner products of, with labels.
+
+        Args:
+            rows: As for `predict`.
+            model: Name of the model, needed if the server has several.
+        """
+        return self._run(protocol.embed_call(rows, model=model, request_id=uuid4().hex))
 
     def models(self) -> list[ModelInfo]:
         """Describe every model the server has loaded."""
@@ -198,6 +207,10 @@ class AsyncClient(_Shell):
                 rows, top_k=top_k, threshold=threshold, model=model, request_id=uuid4().hex
             )
         )
+
+    async def embed(self, rows: Rows, *, model: str | None = None) -> Embeddings:
+        """Turn each row into a vector, as `Client.embed` does."""
+        return await self._run(protocol.embed_call(rows, model=model, request_id=uuid4().hex))
 
     async def models(self) -> list[ModelInfo]:
         """Describe every model the server has loaded."""

@@ -15,6 +15,7 @@ import httpx
 
 from labelwright_client._answers import (
     WrongShape,
+    read_embeddings,
     read_error,
     read_model,
     read_models,
@@ -34,7 +35,7 @@ from labelwright_client._errors import (
     StatusError,
 )
 from labelwright_client._rows import Rows, encode_rows
-from labelwright_client._types import ModelInfo, Predictions
+from labelwright_client._types import Embeddings, ModelInfo, Predictions
 from labelwright_client._version import __version__
 
 T = TypeVar("T")
@@ -85,13 +86,27 @@ def predict_call(
         body["threshold"] = threshold if isinstance(threshold, str) else _finite(threshold)
     if model is not None:
         body["model"] = model
-    content = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     return Call(
         method="POST",
         path="/predict",
         request_id=request_id,
         read=lambda answer: read_predictions(answer, row_count=len(inputs)),
-        content=content,
+        content=_json_bytes(body),
+    )
+
+
+def embed_call(rows: Rows, *, model: str | None, request_id: str) -> Call[Embeddings]:
+    """Build `POST /embed`."""
+    inputs = encode_rows(rows)
+    body: dict[str, Any] = {"inputs": inputs}
+    if model is not None:
+        body["model"] = model
+    return Call(
+        method="POST",
+        path="/embed",
+        request_id=request_id,
+        read=lambda answer: read_embeddings(answer, row_count=len(inputs)),
+        content=_json_bytes(body),
     )
 
 
@@ -235,6 +250,10 @@ def _class_of(status: int) -> type[StatusError]:
 def _origin(url: httpx.URL) -> str:
     # Not str(url), which would write a password of the address into logs.
     return f"{url.scheme}://{url.netloc.decode('ascii')}"
+
+
+def _json_bytes(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _json(response: httpx.Response) -> object:

@@ -54,6 +54,26 @@ class Predictions(Sequence[Prediction]):
 
 
 @dataclass(frozen=True, slots=True)
+class Embeddings(Sequence[tuple[float, ...]]):
+    """One vector a row, in the order of the rows, and how they were made."""
+
+    rows: tuple[tuple[float, ...], ...]
+    model: ModelId
+    latency_ms: LatencyMs
+    request_id: str
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[float, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[tuple[float, ...], ...]: ...
+    def __getitem__(self, index: int | slice) -> tuple[float, ...] | tuple[tuple[float, ...], ...]:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class InputSpec:
     """What one row must be; `width` and `names` are None where the kind has none."""
 
