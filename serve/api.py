@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -122,13 +122,18 @@ def parse_body(body: bytes, fields: Sequence[str] = PREDICT_FIELDS) -> dict[str,
         raise InvalidInputError(
             f'the body must be an object such as {{"inputs": [[...]]}}, got {kind_of(payload)}'
         )
-    for name in payload:
-        if name not in fields:
-            hint = did_you_mean(name[:40], fields)
-            raise InvalidInputError(f"the body has an unknown field {name[:40]!r}: {hint}")
+    if not are_known(payload, fields):
+        name = next(name for name in payload if name not in fields)
+        hint = did_you_mean(name[:40], fields)
+        raise InvalidInputError(f"the body has an unknown field {name[:40]!r}: {hint}")
     if "inputs" not in payload:
         raise InvalidInputError('the body has no "inputs": send {"inputs": [[...]]}')
     return payload
+
+
+def are_known(names: Iterable[str], fields: Sequence[str] = PREDICT_FIELDS) -> bool:
+    """Whether a body has no fields but those that exist."""
+    return all(name in fields for name in names)
 
 
 def _with_infinities(body: bytes, error: orjson.JSONDecodeError) -> object:
@@ -178,12 +183,9 @@ def choose_model(name: object, models: Mapping[str, Model]) -> Model:
 
 def parse_call(payload: dict[str, Any], body: bytes, wire: ModelWire) -> PredictCall:
     """Check the fields of a request against the model that is to answer it."""
-    threshold = _threshold(payload.get("threshold"), wire)
-    top_k = _top_k(payload.get("top_k"), wire.label_count)
-    if top_k is None and threshold is None:
-        top_k = min(DEFAULT_TOP_K, wire.label_count)
+    limits = _limits(payload, wire)
     rows = parse_rows(payload["inputs"], wire.rules, with_booleans=may_hold_booleans(body))
-    return PredictCall(rows, top_k, threshold)
+    return PredictCall(rows, *limits)
 
 
 def parse_embed_call(
@@ -192,6 +194,21 @@ def parse_embed_call(
     """Check the rows of a request for embeddings."""
     rows = parse_rows(payload["inputs"], wire.rules, with_booleans=may_hold_booleans(body))
     return EmbedCall(rows, as_bytes)
+
+
+def call_of(fields: dict[str, Any], rows: Rows, wire: ModelWire) -> PredictCall:
+    """A call whose rows were read and checked before, with the other fields of its request."""
+    return PredictCall(rows, *_limits(fields, wire))
+
+
+def _limits(
+    fields: dict[str, Any], wire: ModelWire
+) -> tuple[int | None, np.float32 | NDArray[np.float32] | None]:
+    threshold = _threshold(fields.get("threshold"), wire)
+    top_k = _top_k(fields.get("top_k"), wire.label_count)
+    if top_k is None and threshold is None:
+        top_k = min(DEFAULT_TOP_K, wire.label_count)
+    return top_k, threshold
 
 
 def _top_k(value: object, label_count: int) -> int | None:

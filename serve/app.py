@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -17,16 +18,14 @@ from starlette.types import Receive, Scope, Send
 
 from export.manifest import InputSpec
 from serve import api, schema
+from serve.compare import compare_router
 from serve.errors import ApiError, DrainingError, Reply, error_reply, problem
 from serve.fastpath import FastPath, RequestIds
+from serve.oip import oip_problem
+from serve.oip_routes import OIP_PREFIX, oip_router
 from serve.predictor import OnnxPredictor
-from serve.service import (
-    EMBED_PATH,
-    PREDICT_PATH,
-    RETRY_AFTER_DRAIN_SECONDS,
-    LoadedModel,
-    Service,
-)
+from serve.routes import EMBED_PATH, PREDICT_PATH
+from serve.service import RETRY_AFTER_DRAIN_SECONDS, LoadedModel, Place, Service
 from serve.settings import Settings
 
 # Of the interface, not of the program: it changes when callers have to.
@@ -45,16 +44,21 @@ class FrontedApp(FastAPI):
         await self._front(scope, receive, send)
 
 
-def create_app(settings: Settings, predictors: Iterable[OnnxPredictor]) -> FastAPI:
+def create_app(
+    settings: Settings, predictors: Iterable[OnnxPredictor], place: Place | None = None
+) -> FastAPI:
     """Build the application around models that were loaded and probed before, so it is born ready.
 
-    Its `state.service` is the `Service` behind it.
+    Its `state.service` is the `Service` behind it; `place` is its own among other workers.
     """
-    service = Service(settings, predictors)
+    service = Service(settings, predictors, place)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        tasks = [asyncio.ensure_future(task()) for task in (service.library.watch, service.tell)]
         yield
+        for task in tasks:
+            task.cancel()
         service.close()
 
     app = FrontedApp(
@@ -73,6 +77,8 @@ def create_app(settings: Settings, predictors: Iterable[OnnxPredictor]) -> FastA
     _declare_fast_routes(app)
     _add_models(app, service)
     _add_health(app, service)
+    app.include_router(compare_router(service))
+    app.include_router(oip_router(service))
     return app
 
 
@@ -154,8 +160,9 @@ def _add_health(app: FastAPI, service: Service) -> None:
         responses=schema.errors(503),
     )
     async def readyz() -> Response:
-        if service.is_draining:
-            raise DrainingError("the server is stopping", retry_after=RETRY_AFTER_DRAIN_SECONDS)
+        if not service.is_ready:
+            what = "is stopping" if service.is_draining else "has workers that are starting"
+            raise DrainingError(f"the server {what}", retry_after=RETRY_AFTER_DRAIN_SECONDS)
         return _json({"status": "ok"})
 
     @app.get(
@@ -211,7 +218,8 @@ def _json(value: object) -> Response:
 
 
 def _on_api_error(request: Request, error: Exception) -> Response:
-    return _response(error_reply(error, request.state.request_id))
+    reply = oip_problem if request.url.path.startswith(f"{OIP_PREFIX}/") else error_reply
+    return _response(reply(error, request.state.request_id))
 
 
 def _on_http_exception(request: Request, error: Exception) -> Response:

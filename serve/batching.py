@@ -76,15 +76,15 @@ class Job:
     is_abandoned: bool = field(default=False, init=False)
     """Set by whoever learns that nobody waits for the answer any more."""
 
-    @property
-    def rows(self) -> int:
-        """Rows of this job."""
-        return len(self.inputs)
+    rows: int = field(init=False)
+    """Rows of this job."""
+    nbytes: int = field(init=False)
+    """What its rows and their answer take in memory."""
 
-    @property
-    def nbytes(self) -> int:
-        """What its rows and their answer take in memory."""
-        return self.inputs.nbytes + self.answer_bytes
+    def __post_init__(self) -> None:
+        # Counted once: a batch asks for them many times.
+        self.rows = len(self.inputs)
+        self.nbytes = self.inputs.nbytes + self.answer_bytes
 
 
 class MicroBatcher:

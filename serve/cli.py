@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _command(argv: Sequence[str]) -> int:
     with needs_extra("serve", "serving"):
         from serve.bench import bench_command  # noqa: PLC0415
-        from serve.server import serve  # noqa: PLC0415
+        from serve.workers import serve  # noqa: PLC0415
     if argv and argv[0] == "bench":
         return bench_command(argv[1:])
     settings = _parse(argv)
@@ -40,7 +40,6 @@ def _parse(argv: Sequence[str]) -> Settings:
             Settings,
             prog="python -m serve",
             args=list(argv),
-            config=(tyro.conf.PositionalRequiredArgs,),
         )
     except SystemExit as stop:
         if stop.code == EXIT_OK:  # after --help

@@ -105,12 +105,17 @@ def status_and_type(error: Exception) -> tuple[int, str]:
     return TABLE.get(type(error), BUG)
 
 
+def error_message(error: Exception) -> str:
+    """One sentence for the caller; what is not in the table is our bug and tells no details."""
+    if type(error) in TABLE:
+        return str(error)
+    return "the server failed on this request: give the request id to whoever runs it"
+
+
 def error_reply(error: Exception, request_id: str) -> Reply:
-    """The answer to a failed request; what is not in the table is our bug and tells no details."""
+    """The answer to a failed request."""
     status, kind = status_and_type(error)
-    message = str(error)
-    if type(error) not in TABLE:
-        message = "the server failed on this request: give the request id to whoever runs it"
+    message = error_message(error)
     headers: Headers = []
     if isinstance(error, RetryLaterError):
         headers.append((b"retry-after", str(error.retry_after).encode()))

@@ -1,7 +1,8 @@
-"""Pure ASGI around FastAPI: predictions never reach it, all else gets a request id.
+"""Pure ASGI around FastAPI: busy routes never reach it, all else gets a request id.
 
 FastAPI's routing and validation cost several times what a small model does, so the busy routes
-go straight to the service. They are declared to FastAPI all the same, see `serve.app`.
+go straight to the service. They are declared to FastAPI all the same, see `serve.app`. This is the
+portable half of the fast path, for any ASGI server; `serve.protocol` is the faster one.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.batching import Outcome
 from serve.errors import BodyTimeoutError, ClientGoneError, Reply, error_reply
-from serve.service import EMBED_PATH, PREDICT_PATH, Exchange, Service
+from serve.exchange import Exchange, Target
+from serve.routes import find_target
+from serve.service import Service
 
 logger = logging.getLogger("serve")
 
-FAST_PATHS = frozenset({PREDICT_PATH, EMBED_PATH})
 BODY_SECONDS = 30.0
 
 
@@ -32,18 +34,19 @@ class FastPath:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one connection of any kind."""
-        is_http = scope["type"] == "http"
-        if is_http and scope["path"] in FAST_PATHS and scope["method"] == "POST":
-            await self._predict(scope, receive, send)
-        else:
+        target = None
+        if scope["type"] == "http" and scope["method"] == "POST":
+            target = find_target(_url(scope))
+        if target is None:
             await self._app(scope, receive, send)
+        else:
+            await self._predict(target, scope, receive, send)
 
-    async def _predict(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _predict(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
-        headers = dict(scope["headers"])
-        exchange = service.begin(headers, scope["path"])
+        exchange = service.begin(target, dict(scope["headers"]))
         try:
-            outcome = await self._outcome(exchange, headers, receive)
+            outcome = await self._outcome(exchange, receive)
             if isinstance(outcome, ClientGoneError):
                 service.forget(exchange)
             else:
@@ -51,21 +54,19 @@ class FastPath:
         finally:
             service.end()
 
-    async def _outcome(
-        self, exchange: Exchange, headers: dict[bytes, bytes], receive: Receive
-    ) -> Outcome:
+    async def _outcome(self, exchange: Exchange, receive: Receive) -> Outcome:
         """Everything between the headers and the answer; an error becomes a value."""
         try:
-            self._service.admit(exchange, headers)
-            body = await _read_body(receive, self._service.check_size)
+            self._service.admit(exchange)
+            body = await read_body(receive, self._service.check_size)
             return await self._scores(exchange, body, receive)
         except Exception as error:  # noqa: BLE001 - the service answers or logs it
             return error
 
     async def _scores(self, exchange: Exchange, body: bytes, receive: Receive) -> Outcome:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        job = self._service.enqueue(exchange, body, partial(_settle, future))
-        if exchange.batcher and exchange.batcher.runs_inline(job.rows):
+        job = self._service.enqueue(exchange, body, partial(settle, future))
+        if exchange.batcher.runs_inline(job.rows):
             return await future
         # The wait may be long enough for the client to hang up, and then its rows need not run.
         hang_up = asyncio.ensure_future(receive())
@@ -111,7 +112,7 @@ class RequestIds:
             await _send(send, error_reply(error, request_id))
 
 
-async def _read_body(receive: Receive, check_size: Callable[[int], None]) -> bytes:
+async def read_body(receive: Receive, check_size: Callable[[int], None]) -> bytes:
     """The whole body, which for small ones is the first message.
 
     Raises:
@@ -132,11 +133,21 @@ async def _read_body(receive: Receive, check_size: Callable[[int], None]) -> byt
                 chunks.append(_chunk(message))
                 size += len(chunks[-1])
     except TimeoutError as error:
-        raise BodyTimeoutError(
-            f"the body did not arrive within {BODY_SECONDS:g} s: send it again"
-        ) from error
+        raise body_timeout_error() from error
     check_size(size)
     return b"".join(chunks)
+
+
+def body_timeout_error() -> BodyTimeoutError:
+    """The refusal of a body that stopped arriving."""
+    return BodyTimeoutError(f"the body did not arrive within {BODY_SECONDS:g} s: send it again")
+
+
+def _url(scope: Scope) -> bytes:
+    """The address as it was sent; servers that do not tell have decoded the path."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get("query_string", b"")
+    return path + b"?" + query if query else path
 
 
 def _chunk(message: Message) -> bytes:
@@ -146,7 +157,8 @@ def _chunk(message: Message) -> bytes:
     return body
 
 
-def _settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+def settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    """Set a result that somebody may wait for no longer."""
     if not future.done():
         future.set_result(outcome)
 

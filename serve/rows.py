@@ -141,7 +141,7 @@ def _dense(rows: list[Any], width: int, *, with_booleans: bool) -> Features:
             _check_dense_row(index, row, width)
     features = np.frombuffer(numbers, dtype=np.float32).reshape(len(rows), width)
     if not np.isfinite(features).all():
-        raise _infinite(int(np.argmin(np.isfinite(features).all(axis=1))))
+        raise infinite_row_error(int(np.argmin(np.isfinite(features).all(axis=1))))
     return features
 
 
@@ -158,7 +158,7 @@ def _check_values(index: int, values: Iterable[object]) -> None:
         if type(value) not in (float, int):
             raise InvalidInputError(f"row {index} must hold numbers only, got {kind_of(value)}")
         if isinstance(value, int) and abs(value) > FLOAT32_MAX:
-            raise _infinite(index)
+            raise infinite_row_error(index)
 
 
 def _stored(rows: list[Any], width: int, *, with_booleans: bool) -> SparseRows:
@@ -183,7 +183,7 @@ def _stored(rows: list[Any], width: int, *, with_booleans: bool) -> SparseRows:
 def _check_stored(stored: SparseRows, width: int) -> None:
     row_of_number = np.repeat(np.arange(len(stored)), stored.counts)
     if not np.isfinite(stored.values).all():
-        raise _infinite(int(row_of_number[np.argmin(np.isfinite(stored.values))]))
+        raise infinite_row_error(int(row_of_number[np.argmin(np.isfinite(stored.values))]))
     # JSON keeps keys apart that are one number, such as "3" and "03".
     cells = np.sort(row_of_number * width + stored.columns)
     twice = np.flatnonzero(cells[1:] == cells[:-1])
@@ -241,7 +241,36 @@ def _other_kind(index: int, row: object, first: str) -> InvalidInputError:
     )
 
 
-def _infinite(index: int) -> InvalidInputError:
+def fits(features: Features, rules: RowRules) -> bool:
+    """Whether finite rows (rows, any) are what a model takes, and nothing more need be checked."""
+    rows, width = features.shape
+    return width == rules.width and rows <= rules.max_rows and rules.kind == "features"
+
+
+def rows_of_array(features: NDArray[Any], rules: RowRules) -> Rows:
+    """Rows of an array (rows, any) as a JSON body could have held them, in float32.
+
+    Raises:
+        InvalidInputError: Another width, or a row that is not finite in float32.
+        TooLargeError: More than `max_rows` rows.
+    """
+    width, max_rows = rules.width, rules.max_rows
+    if features.shape[1] != width:
+        raise InvalidInputError(f"row 0 must have {width} numbers, got {features.shape[1]}")
+    if len(features) > max_rows:
+        raise TooLargeError(
+            f"at most {max_rows} rows fit into one request, got {len(features)}: send them in parts"
+        )
+    with np.errstate(over="ignore"):
+        features = features.astype(np.float32, copy=False)
+    finite = np.isfinite(features)
+    if not finite.all():
+        raise infinite_row_error(int(np.argmin(finite.all(axis=1))))
+    return DenseRows(features) if rules.kind == "features" else _compressed(features)
+
+
+def infinite_row_error(index: int) -> InvalidInputError:
+    """The refusal of a row that float32 cannot hold."""
     return InvalidInputError(
         f"row {index} holds a number that is not finite in 32-bit floating point"
     )

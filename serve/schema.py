@@ -185,6 +185,167 @@ class ModelDetail(BaseModel):
     providers: list[str] = Field(description="Execution providers that run the model.")
 
 
+class QuantilesMs(BaseModel):
+    """Milliseconds from headers to answer; null before the first request."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class ModelSpeed(BaseModel):
+    """What one model measured so far."""
+
+    name: str
+    version: str
+    method: str
+    dataset: str
+    requests: int
+    rows: int
+    rows_per_second: float | None = Field(description="In the model's own time.")
+    ratio: float | None = Field(description="How many times as fast as the baseline.")
+    latency_ms: QuantilesMs
+
+
+class Comparison(BaseModel):
+    """All loaded models."""
+
+    baseline: str
+    models: list[ModelSpeed]
+
+
+class CompareRequest(BaseModel):
+    """Rows for several models; all other fields as in `/predict`."""
+
+    inputs: list[Any] = Field(min_length=1)
+    models: list[str] | None = Field(None, description="Default: all.")
+    top_k: int | None = None
+    threshold: float | str | None = None
+
+
+class ComparedAnswer(BaseModel):
+    """What one model answered."""
+
+    status: int
+    answer: PredictAnswer | ErrorAnswer
+    milliseconds: float
+
+
+class CompareAnswer(BaseModel):
+    """One answer for each model, in the order asked for."""
+
+    answers: list[ComparedAnswer]
+
+
+class OipServer(BaseModel):
+    """The server, to clients of the Open Inference Protocol."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class OipLive(BaseModel):
+    """The process is alive."""
+
+    live: Literal[True]
+
+
+class OipReady(BaseModel):
+    """The server takes requests."""
+
+    ready: Literal[True]
+
+
+class OipModelReady(BaseModel):
+    """A model takes requests."""
+
+    name: str
+    ready: Literal[True]
+
+
+class OipTensorSpec(BaseModel):
+    """An input or output of a model; -1 is any length."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class OipModel(BaseModel):
+    """What a model takes and gives."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[OipTensorSpec]
+    outputs: list[OipTensorSpec]
+
+
+class OipTensor(BaseModel):
+    """Numbers or texts, row after row; without `data` they follow the JSON as bytes."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] | None = None
+    data: list[Any] | None = None
+
+
+class OipOutput(BaseModel):
+    """An output to answer with."""
+
+    name: Literal["scores", "top_scores", "top_labels", "labels"]
+    parameters: dict[str, Any] | None = Field(
+        None, description="`binary_data`: as bytes; `classification`: so many labels as text."
+    )
+
+
+class OipInferRequest(BaseModel):
+    """Rows to score."""
+
+    id: str | None = Field(None, description="Echoed.")
+    parameters: dict[str, Any] | None = Field(
+        None,
+        description="`top_k`, `timeout` in microseconds, `binary_data_output`; others are ignored.",
+    )
+    inputs: list[OipTensor] = Field(min_length=1, max_length=1, description="`features`.")
+    outputs: list[OipOutput] | None = Field(None, description="Default: all.")
+
+
+class OipInferAnswer(BaseModel):
+    """The outputs that were asked for."""
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    outputs: list[OipTensor]
+
+
+class OipIndexEntry(BaseModel):
+    """One model, loaded or not."""
+
+    name: str
+    version: str
+    state: Literal["READY", "UNAVAILABLE"]
+    reason: str
+
+
+class OipNothing(BaseModel):
+    """It is done."""
+
+
+class OipError(BaseModel):
+    """Every error below /v2."""
+
+    error: str
+
+
+def oip_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route of the Open Inference Protocol."""
+    return {status: {"model": OipError, "description": MEANING[status]} for status in statuses}
+
+
 class State(BaseModel):
     """How the server is."""
 
@@ -201,7 +362,7 @@ MEANING = {
     404: "No such model is loaded.",
     408: "The body did not arrive in time.",
     413: "More bytes or rows than the server takes in one request.",
-    415: "The body is declared to be something other than JSON.",
+    415: "The body is declared to be of a type or packing that is not taken.",
     422: "JSON of the wrong shape, type or range; the message names the row or field.",
     429: "The queue is full; `Retry-After` says when to come again.",
     500: "A bug in the server; its log has the request id.",

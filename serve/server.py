@@ -1,4 +1,4 @@
-"""From settings to a listening server: uvicorn speaks HTTP, this decides when it stops."""
+"""One process that serves: uvicorn speaks HTTP, this decides when it stops."""
 
 from __future__ import annotations
 
@@ -10,65 +10,69 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
-from export.bundle import load_bundle
 from serve.app import create_app
-from serve.predictor import OnnxPredictor
-from serve.service import Service
+from serve.library import sources_of
+from serve.protocol import FastProtocol
+from serve.service import Place, Service
 from serve.settings import Settings
-from serve.telemetry import peak_memory_bytes
 from train.errors import ConfigError
 
 # Of --grace, for closing connections after the last answer; uvicorn looks only every 0.1 s.
 CLOSING_SHARE = 0.2
 # While a model runs in a thread the event loop should not wait Python's 5 ms for its turn.
 SWITCH_SECONDS = 2e-4
+# Connections that wait to be accepted; more than that is for another server to take.
+BACKLOG = 2048
 
 
-def serve(settings: Settings, announce: Callable[[str], None]) -> None:
-    """Load the bundles and listen; after SIGTERM or SIGINT answer what was accepted and return.
+def serve_here(
+    settings: Settings,
+    listener: socket.socket,
+    place: Place,
+    on_ready: Callable[[Service], None],
+    life: int | None = None,
+) -> None:
+    """Load the models and answer until SIGTERM or SIGINT, then what was accepted, and return.
 
     Args:
-        settings: What to serve, where and how.
-        announce: Told one line when requests can be sent.
+        settings: What to serve and how.
+        listener: Where connections are accepted; more processes may do so.
+        place: This process among them.
+        on_ready: Told when requests can be sent.
+        life: A file that ends when this process should, too.
 
     Raises:
-        UserError: A bundle cannot be served, or the address cannot be listened on.
+        UserError: A bundle cannot be served.
     """
-    started = time.monotonic()
-    predictors = [
-        OnnxPredictor(
-            load_bundle(path), threads=settings.threads, max_batch_rows=settings.max_batch_rows
-        )
-        for path in settings.bundles
-    ]
-    app = create_app(settings, predictors)
-    listener = _listen(settings.host, settings.port)
+    predictors = [source.open(settings) for source in sources_of(settings)]
+    app = create_app(settings, predictors, place)
     sys.setswitchinterval(SWITCH_SECONDS)
-    config = uvicorn.Config(
+    server = DrainingServer(http_config(app, settings), app.state.service, settings.grace, life)
+    server.on_ready = partial(on_ready, app.state.service)
+    server.run(sockets=[listener])
+
+
+def http_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """How uvicorn is to serve the application."""
+    fast: Any = partial(FastProtocol, app.state.service)
+    return uvicorn.Config(
         app,
-        http="httptools",
+        http=fast if settings.http == "protocol" else "httptools",
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
+        backlog=BACKLOG,
         # Behind a proxy the client's address does not matter here: nothing is decided by it.
         proxy_headers=False,
     )
-    names = ", ".join(app.state.service.models)
-    address = f"http://{_url_host(settings.host)}:{listener.getsockname()[1]}"
-    server = DrainingServer(config, app.state.service, settings.grace)
-
-    def on_ready() -> None:
-        announce(f"serving {names} on {address}")
-        seconds, megabytes = time.monotonic() - started, peak_memory_bytes() / 1e6
-        announce(f"ready after {seconds:.1f} s with at most {megabytes:,.0f} MB in memory")
-
-    server.on_ready = on_ready
-    server.run(sockets=[listener])
 
 
 class DrainingServer(uvicorn.Server):
@@ -80,10 +84,13 @@ class DrainingServer(uvicorn.Server):
 
     on_ready: Callable[[], None]
 
-    def __init__(self, config: uvicorn.Config, service: Service, grace: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, grace: float, life: int | None = None
+    ) -> None:
         super().__init__(config)
         self._service = service
         self._grace = grace
+        self._life = life
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
 
@@ -91,7 +98,14 @@ class DrainingServer(uvicorn.Server):
         """Start to listen, then say so."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
+        if self._life is not None:
+            self._loop.add_reader(self._life, self._on_orphaned, self._life)
+        self._service.telemetry.refresh()
         self.on_ready()
+
+    def _on_orphaned(self, life: int) -> None:
+        asyncio.get_running_loop().remove_reader(life)
+        self._on_signal()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Leave the work to the loop: a signal arrives between any two instructions."""
@@ -116,13 +130,33 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, count: int) -> list[socket.socket]:
+    """One listening socket for each worker, all at the same address.
+
+    The kernel deals new connections out to them by the client's address. A socket outlives the
+    worker that accepts from it, so that what waits there is answered by the next one.
+
+    Raises:
+        ConfigError: The address cannot be listened on.
+    """
+    # Alone first: sockets that share an address would also share it with another server.
+    first = _bound(host, port, is_shared=False)
+    if count == 1:
+        return [first]
+    port = first.getsockname()[1]
+    first.close()
+    return [_bound(host, port, is_shared=True) for _ in range(count)]
+
+
+def _bound(host: str, port: int, *, is_shared: bool) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
         # Two sockets may bind the same address; only one may listen.
-        listener.listen()
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         hint = "choose another --port (0 picks a free one)"
@@ -133,5 +167,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _url_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def url_of(host: str, listener: socket.socket) -> str:
+    """The address that clients connect to."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"

@@ -1,10 +1,11 @@
 """The server's core: parse -> enqueue -> answer, in plain calls for any HTTP front end.
 
-exchange = service.begin(headers, path)   counts the request as in flight, gives it an id
-service.admit(exchange, headers)          may raise, before the body is read
-service.enqueue(exchange, body, done)     may raise; `done(outcome)` is called once, later
-service.reply(exchange, outcome)          the whole HTTP answer, good or bad
-service.end()                             no longer in flight
+target = serve.routes.find_target(url)     None: not a busy route, FastAPI answers it
+exchange = service.begin(target, headers)  counts the request as in flight, gives it an id
+service.admit(exchange)                    may raise, before the body is read
+service.enqueue(exchange, body, done)      may raise; `done(outcome)` is called once, later
+service.reply(exchange, outcome)           the whole HTTP answer, good or bad
+service.end()                              no longer in flight
 """
 
 from __future__ import annotations
@@ -16,46 +17,42 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from export.bundle import Bundle
 from export.manifest import Manifest
 from serve import api
 from serve.batching import Finished, Job, MicroBatcher, Outcome, Predictor
+from serve.bodies import unpacked
+from serve.control import Control
+from serve.counters import Counters
 from serve.errors import (
     ApiError,
     DrainingError,
     InvalidInputError,
     Reply,
     TooLargeError,
-    UnsupportedTypeError,
-    error_reply,
-    json_reply,
     status_and_type,
 )
-from serve.predictor import Embedded, OnnxPredictor, Scored
+from serve.exchange import Call, Exchange, Headers, Target
+from serve.library import Library
+from serve.predictor import OnnxPredictor
 from serve.settings import Settings
 from serve.telemetry import ModelMeters, Telemetry
-from train.errors import ConfigError
+from train.errors import ConfigError, did_you_mean
 
 logger = logging.getLogger("serve")
 
 # Rows and answers of all waiting requests to one model stay below this.
 MAX_QUEUE_BYTES = 256 * 2**20
-PREDICT_PATH, EMBED_PATH = "/predict", "/embed"
-OCTETS = b"application/octet-stream"
 CLIENT_GONE_STATUS = 499
 RETRY_AFTER_DRAIN_SECONDS = 1
+# Between two updates of gauges; a scrape asks the worker that answers it in any case.
+TELL_SECONDS = 0.25
+# Between two looks at whether everything that was accepted is answered.
+RETIRE_SECONDS = 0.05
 VISIBLE_ASCII = re.compile(rb"[!-~]{1,128}")
-# The form type is what curl declares unless told otherwise, whatever it sends.
-JSON_TYPE = re.compile(
-    rb"application/(([\w.+-]+\+)?json|x-www-form-urlencoded)\s*(;.*)?", re.IGNORECASE
-)
-
-Headers = Mapping[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,33 +71,19 @@ class LoadedModel:
         """What the model is."""
         return self.predictor.manifest
 
-    def batcher_of(self, path: str) -> MicroBatcher:
-        """The queue of a route.
-
-        Raises:
-            InvalidInputError: The model has no embeddings.
-        """
-        if path == PREDICT_PATH:
-            return self.batcher
-        if self.embed_batcher is None:
-            raise InvalidInputError(
-                f"model {self.manifest.name!r} has no embeddings: its scores are no inner products"
-            )
-        return self.embed_batcher
+    @property
+    def batchers(self) -> list[MicroBatcher]:
+        """All its queues."""
+        return [self.batcher] if self.embed_batcher is None else [self.batcher, self.embed_batcher]
 
 
-@dataclass(slots=True)
-class Exchange:
-    """One request on its way; filled in as more of it becomes known."""
+@dataclass(frozen=True)
+class Place:
+    """The place of a worker process among all of a server; by default it is the only one."""
 
-    request_id: str
-    started: float
-    path: str
-    wants_bytes: bool = False
-    deadline: float = math.inf
-    model: LoadedModel | None = None
-    call: api.Call | None = field(default=None, repr=False)
-    batcher: MicroBatcher | None = None
+    worker: int = 0
+    counters: Counters = field(default_factory=Counters)
+    control: Control = field(default_factory=Control)
 
 
 class Service:
@@ -110,29 +93,65 @@ class Service:
         ConfigError: Two bundles have the same name.
     """
 
-    def __init__(self, settings: Settings, predictors: Iterable[OnnxPredictor]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        predictors: Iterable[OnnxPredictor],
+        place: Place | None = None,
+    ) -> None:
+        place = place or Place()
         self.max_body_bytes = settings.max_body_bytes
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(place.counters, place.worker)
+        self.telemetry.baseline = settings.baseline
         self.models: dict[str, LoadedModel] = {}
         self.in_flight = 0
         self.is_draining = False
         self._idle: asyncio.Event | None = None
         self._id_prefix = secrets.token_hex(6)
         self._id_count = itertools.count(1)
-        self.telemetry.watch_in_flight(lambda: self.in_flight)
+        self.telemetry.watch(lambda: self.in_flight, "in_flight_requests")
+        self.telemetry.watch(lambda: not self.is_draining, "ready_workers")
+        self._settings = settings
+        self._retiring: set[asyncio.Task[None]] = set()
         for predictor in predictors:
-            self._add(predictor, settings)
+            self._check_name(predictor)
+            self.put(predictor)
+        if settings.baseline is not None and settings.baseline not in self.models:
+            hint = did_you_mean(settings.baseline, self.models)
+            raise ConfigError(f"--baseline {settings.baseline!r} is not loaded: {hint}")
+        self.library = Library(self, settings, place.control, place.worker)
+
+    def _check_name(self, predictor: OnnxPredictor) -> None:
+        name = predictor.manifest.name
+        if name in self.models:
+            first, second = self.models[name].predictor.bundle.path, predictor.bundle.path
+            raise ConfigError(
+                f"{first} and {second} are both named {name!r}: "
+                "serve one of them, or export one under another name"
+            )
+
+    def put(self, predictor: OnnxPredictor) -> None:
+        """Serve a model from the next request on; one of its name answers what it accepted."""
+        old = self.models.get(predictor.manifest.name)
+        self._add(predictor, self._settings)
+        if old is not None:
+            self._retire(old)
+
+    def remove(self, name: str) -> None:
+        """Take no more requests for a model, if it is there."""
+        model = self.models.pop(name, None)
+        if model is not None:
+            self.telemetry.forget_model(model.manifest)
+            self._retire(model)
+
+    def _retire(self, model: LoadedModel) -> None:
+        task = asyncio.ensure_future(_closed_when_idle(model.batchers))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     def _add(self, predictor: OnnxPredictor, settings: Settings) -> None:
         manifest = predictor.manifest
-        if manifest.name in self.models:
-            first, second = self.models[manifest.name].predictor.bundle.path, predictor.bundle.path
-            raise ConfigError(
-                f"{first} and {second} are both named {manifest.name!r}: "
-                "serve one of them, or export one under another name"
-            )
         meters = self.telemetry.for_model(manifest)
-        self.telemetry.loaded(manifest, predictor.load_seconds)
 
         def batcher_of(runner: Predictor) -> MicroBatcher:
             return MicroBatcher(
@@ -143,17 +162,24 @@ class Service:
                 on_batch=meters.batch,
             )
 
-        batcher = batcher_of(predictor)
-        embedder = predictor.embedder
-        embed_batcher = None if embedder is None else batcher_of(embedder)
-        queues = [batcher] if embed_batcher is None else [batcher, embed_batcher]
-        self.telemetry.watch_queue(manifest, lambda: sum(queue.queued_rows for queue in queues))
         wire = api.ModelWire.of(
             predictor.bundle,
             max_rows=_most_rows(predictor.bundle, settings),
             max_characters=settings.max_text_chars,
         )
-        self.models[manifest.name] = LoadedModel(predictor, wire, batcher, meters, embed_batcher)
+        embedder = predictor.embedder
+        embed_batcher = None if embedder is None else batcher_of(embedder)
+        model = LoadedModel(predictor, wire, batcher_of(predictor), meters, embed_batcher)
+        self.models[manifest.name] = model
+        key = (manifest.name, manifest.method)
+        queues = model.batchers
+        self.telemetry.watch(lambda: sum(q.queued_rows for q in queues), "queued_rows", *key)
+        self.telemetry.watch(lambda: predictor.load_seconds, "load_seconds", *key)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all workers take requests."""
+        return not self.is_draining and self.telemetry.ready_workers == self.telemetry.workers
 
     def request_id(self, headers: Headers) -> str:
         """The caller's `x-request-id` if it is usable, else a new one."""
@@ -162,30 +188,27 @@ class Service:
             return given.decode()
         return f"{self._id_prefix}-{next(self._id_count):x}"
 
-    def begin(self, headers: Headers, path: str) -> Exchange:
+    def begin(self, target: Target, headers: Headers) -> Exchange:
         """Count a request as in flight, from its headers on."""
         self.in_flight += 1
-        return Exchange(self.request_id(headers), time.perf_counter(), path)
+        return Exchange(target, headers, self.request_id(headers), time.perf_counter())
 
-    def admit(self, exchange: Exchange, headers: Headers) -> None:
+    def admit(self, exchange: Exchange) -> None:
         """Refuse what can be refused without reading the body.
 
         Raises:
-            ApiError: The server stops, the body is too large or no JSON, a header is wrong.
+            ApiError: The server stops, the body is too large or of a wrong type, a header is wrong.
         """
         if self.is_draining:
             raise DrainingError(
                 "the server is stopping: send the request to another one",
                 retry_after=RETRY_AFTER_DRAIN_SECONDS,
             )
-        declared = headers.get(b"content-type")
-        if declared is not None and not JSON_TYPE.fullmatch(declared):
-            shown = declared.decode("latin-1")[:60]
-            raise UnsupportedTypeError(
-                f"send the header content-type: application/json, got {shown!r}"
-            )
-        self.check_size(int(headers.get(b"content-length", b"0")))
-        exchange.wants_bytes = OCTETS in headers.get(b"accept", b"")
+        headers = exchange.headers
+        exchange.target.route.admit(headers)
+        length = headers.get(b"content-length")
+        if length is not None:
+            self.check_size(int(length))
         timeout = headers.get(b"x-timeout-ms")
         if timeout is not None:
             exchange.deadline = exchange.started + _milliseconds(timeout) / 1e3
@@ -208,49 +231,39 @@ class Service:
         Raises:
             ApiError: The request cannot be answered, or not now.
         """
-        is_embed = exchange.path == EMBED_PATH
-        payload = api.parse_body(body, api.EMBED_FIELDS if is_embed else api.PREDICT_FIELDS)
-        exchange.model = model = api.choose_model(payload.get("model"), self.models)
-        exchange.batcher = batcher = model.batcher_of(exchange.path)
-        call: api.Call
-        if is_embed:
-            call = api.parse_embed_call(payload, body, model.wire, as_bytes=exchange.wants_bytes)
-            answer_bytes = 4 * len(call.rows) * (model.manifest.embedding_size or 0)
-        else:
-            call = api.parse_call(payload, body, model.wire)
-            answer_bytes = (
-                4 * len(call.rows) * (model.wire.label_count if call.needs_scores else 3 * call.k)
-            )
-        exchange.call = call
-        job = Job(call.rows, call.k, call.needs_scores, done, exchange.deadline, answer_bytes)
-        batcher.submit(job)
+        exchange.has_body = True
+        encoding = exchange.headers.get(b"content-encoding")
+        if encoding is not None:
+            body = unpacked(body, encoding, self.max_body_bytes)
+        call = exchange.call = exchange.target.route.parse(exchange, body, self.models)
+        size = _answer_bytes(call, exchange.loaded)
+        job = Job(call.rows, call.k, call.needs_scores, done, exchange.deadline, size)
+        exchange.batcher.submit(job)
         return job
 
     def reply(self, exchange: Exchange, outcome: Outcome) -> Reply:
         """The HTTP answer to a request, counted and, where it is our bug, logged."""
-        model, call = exchange.model, exchange.call
-        if not isinstance(outcome, Finished) or model is None or call is None:
+        if not isinstance(outcome, Finished):
             return self._refusal(exchange, outcome)
         total = time.perf_counter() - exchange.started
         latency = api.Latency(outcome.queue_seconds, outcome.inference_seconds, total)
-        model.meters.answer(total, outcome.queue_seconds)
-        answer = outcome.answer
-        if isinstance(call, api.PredictCall) and isinstance(answer, Scored):
-            body = api.answer(call, answer, model.wire, exchange.request_id, latency)
-            return json_reply(200, body, exchange.request_id)
-        if isinstance(call, api.EmbedCall) and isinstance(answer, Embedded):
-            if call.as_bytes:
-                return _octets(answer, exchange.request_id)
-            body = api.embed_answer(answer, model.wire, exchange.request_id, latency)
-            return json_reply(200, body, exchange.request_id)
-        return self._refusal(exchange, TypeError("an answer to another call"))
+        try:
+            reply = exchange.target.route.answer(exchange, outcome.answer, latency)
+        except Exception as error:  # noqa: BLE001 - it is logged and answered as our bug
+            return self._refusal(exchange, error)
+        exchange.loaded.meters.answer(total, outcome.queue_seconds)
+        return reply
 
-    def _refusal(self, exchange: Exchange, outcome: Outcome) -> Reply:
-        error = outcome if isinstance(outcome, Exception) else TypeError("an answer without a call")
+    def _refusal(self, exchange: Exchange, error: Exception) -> Reply:
         if not isinstance(error, ApiError):
             logger.error("request %s failed", exchange.request_id, exc_info=error)
         self._count_refusal(exchange, *status_and_type(error))
-        return error_reply(error, exchange.request_id)
+        reply = exchange.target.route.problem(error, exchange.request_id)
+        if not exchange.has_body and b"expect" in exchange.headers:
+            # Told before its body, a client that asked may not send the body at all, so nobody
+            # could say where its next request begins.
+            reply.headers.append((b"connection", b"close"))
+        return reply
 
     def forget(self, exchange: Exchange) -> None:
         """Count a request whose client hung up before its answer."""
@@ -267,18 +280,36 @@ class Service:
             self._idle.set()
 
     async def drain(self) -> None:
-        """Refuse new requests from now on, and return when all accepted ones are answered."""
+        """Refuse new requests from now on, and return when all accepted ones are answered.
+
+        Those of other workers, too: until then someone has to tell new clients that it is over.
+        """
         self.is_draining = True
         if self.in_flight:
             self._idle = asyncio.Event()
             await self._idle.wait()
+        while self.telemetry.in_flight:
+            await asyncio.sleep(RETIRE_SECONDS)
+
+    async def tell(self) -> None:
+        """Keep what other workers can read of this one up to date, for ever."""
+        while True:
+            self.telemetry.refresh()
+            await asyncio.sleep(TELL_SECONDS)
 
     def close(self) -> None:
         """End the worker threads."""
         for model in self.models.values():
-            model.batcher.close()
-            if model.embed_batcher is not None:
-                model.embed_batcher.close()
+            for batcher in model.batchers:
+                batcher.close()
+
+
+async def _closed_when_idle(batchers: list[MicroBatcher]) -> None:
+    """End the threads of a model that gets no more requests, once it has answered the last."""
+    while any(batcher.queued_rows for batcher in batchers):
+        await asyncio.sleep(RETIRE_SECONDS)
+    for batcher in batchers:
+        await asyncio.to_thread(batcher.close)
 
 
 def _most_rows(bundle: Bundle, settings: Settings) -> int:
@@ -288,16 +319,12 @@ def _most_rows(bundle: Bundle, settings: Settings) -> int:
     return min(settings.max_queue_rows, max(1, MAX_QUEUE_BYTES // row_bytes))
 
 
-def _octets(embedded: Embedded, request_id: str) -> Reply:
-    """Embeddings as float32 numbers, row after row, little end first."""
-    body = np.ascontiguousarray(embedded.vectors, dtype="<f4").tobytes()
-    headers = [
-        (b"content-type", OCTETS),
-        (b"content-length", str(len(body)).encode()),
-        (b"x-request-id", request_id.encode()),
-        (b"x-embedding-size", str(embedded.vectors.shape[1]).encode()),
-    ]
-    return Reply(200, headers, body)
+def _answer_bytes(call: Call, model: LoadedModel) -> int:
+    """What the answer will take in memory before it is written."""
+    numbers = model.wire.label_count if call.needs_scores else 3 * call.k
+    if isinstance(call, api.EmbedCall):
+        numbers = model.manifest.embedding_size or 0
+    return 4 * len(call.rows) * numbers
 
 
 def _milliseconds(value: bytes) -> float:

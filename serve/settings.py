@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -13,14 +15,25 @@ from train.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Serve bundles over HTTP: one process, one address, any number of bundles."""
+    """Serve bundles over HTTP: one address, any number of bundles and processes."""
 
-    bundles: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="BUNDLE [BUNDLE ...]")]
+    bundles: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[BUNDLE ...]")
+    ] = ()
     """Folders that `python -m export` wrote."""
+    repository: Path | None = None
+    """Folder of NAME/VERSION/ bundles; the newest version of each is served, and changes are
+    followed while the server runs."""
+    energy: bool = False
+    """Serve the energy network of each bundle that has one beside its model, as NAME-energy."""
+    baseline: str | None = None
+    """Model whose speed is 1 in comparisons; default: the first."""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 is every network of this machine."""
     port: int = 8000
     """Port to listen on; 0 picks a free one."""
+    workers: int = 0
+    """Processes that answer requests; 0: one for each core."""
     threads: int = 1
     """Threads inside one call of a model."""
     max_body_mb: int = 16
@@ -31,13 +44,20 @@ class Settings:
     """Rows that a model gets at once; a larger request runs alone."""
     max_text_chars: int = 100_000
     """Characters that one text may have."""
+    http: Literal["protocol", "asgi"] = "protocol"
+    """How predictions are answered: inside uvicorn's HTTP protocol, which is fastest, or through
+    ASGI as any other server would."""
     grace: float = 10.0
     """Seconds that accepted requests have to finish after SIGTERM."""
 
     def __post_init__(self) -> None:
-        if not self.bundles:
+        if not self.bundles and self.repository is None:
             raise ConfigError(
                 "expected at least one bundle, got none: python -m serve model.bundle"
+            )
+        if self.workers < 0:
+            raise ConfigError(
+                f"--workers must be at least 1, or 0 for all cores, got {self.workers}"
             )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port must lie between 0 and 65535, got {self.port}")
@@ -53,6 +73,14 @@ class Settings:
                 raise ConfigError(f"--{flag} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.grace < float("inf"):
             raise ConfigError(f"--grace must be a positive number of seconds, got {self.grace}")
+
+    @property
+    def worker_count(self) -> int:
+        """Processes that answer requests."""
+        if self.workers:
+            return self.workers
+        # A container may be allowed fewer cores than the machine has.
+        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
     @property
     def max_body_bytes(self) -> int:

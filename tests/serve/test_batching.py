@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -146,8 +147,7 @@ def test_a_queue_is_full_when_its_bytes_are():
     async def main():
         batcher = batcher_of(model, max_queue_bytes=100)
         first, future = waiting(rows(2))  # 16 bytes
-        first.answer_bytes = 60
-        batcher.submit(first)
+        batcher.submit(replace(first, answer_bytes=60))
         second, _ = waiting(rows(4))
         with pytest.raises(BusyError, match="2 rows wait already and 100 bytes may"):
             batcher.submit(second)

@@ -1,0 +1,138 @@
+"""What was measured, as the page docs/performance.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.serving.__main__ import Results
+    from benchmarks.serving.running import Burst
+
+OURS, TRITON, NOOP = "ours, protocol", "Triton, Python backend", "no-op ASGI, 1 process"
+Value = Callable[["Burst"], float]
+
+
+def rate(burst: Burst) -> float:
+    return burst.requests_per_second
+
+
+def cpu(burst: Burst) -> float:
+    return burst.cpu_us
+
+
+# (what, server above, server below, case, value of a burst, floor, goal)
+AIMS: Sequence[tuple[str, str, str, str, Value, str, str]] = (
+    ("1-row JSON vs Triton, 16 connections", OURS, TRITON, "1 row JSON, 16 connections", rate, "1.8", "3"),
+    ("1-row JSON vs Triton, 64 connections", OURS, TRITON, "1 row JSON, 64 connections", rate, "2.0", "4"),
+    ("p99 at 64 connections vs Triton", OURS, TRITON, "1 row JSON, 64 connections", lambda b: b.p99_ms, "0.6", "0.4"),
+    ("p50 at 1 connection vs Triton", OURS, TRITON, "1 row JSON, 1 connection", lambda b: b.p50_ms, "0.6", "0.45"),
+    ("32-row JSON vs Triton, 16 connections", OURS, TRITON, "32 rows JSON, 16 connections", rate, "2.0", "2.5"),
+    ("1-row binary vs Triton, 64 connections", OURS, TRITON, "1 row binary, 64 connections", rate, "1.8", "3.4"),
+    ("CPU of a bare ASGI no-op over ours, 1-row JSON, 64 connections", NOOP, OURS, "1 row JSON, 64 connections", cpu, "0.30", "0.54"),
+)  # fmt: skip
+
+
+def write_page(results: Results, cases: Sequence[str], workers: int) -> str:
+    """The page: aims, all servers, floors, and how to read it."""
+    names = list(dict.fromkeys(name for name, _ in results.bursts))
+    missing = "".join(
+        f"\nLeft out: {name} ({why.splitlines()[0]})." for name, why in results.missing.items()
+    )
+    return f"""# Serving performance
+
+Written by `python -m benchmarks.serving --page docs/performance.md`: one network (500-400-400-983, top 5) in every server, {workers} workers or instances each, load from `wrk`
+on the same machine ({os.cpu_count()} cores, {platform.machine()}), 16 different requests, every answer checked before its server is loaded. Servers run side by side and are loaded in turn; a ratio is
+the median over rounds of the ratio within a round. Other work on the machine moves the rates, less the ratios, least the CPU time a request.
+Peers have the settings of their documentation (batching on, as many workers); ours has its defaults. Triton runs ONNX Runtime in its Python backend, as its own ONNX backend is in no package.{missing}
+
+## Aims
+
+| measure | ours | floor | goal |
+|---|--:|--:|--:|
+{_aims(results)}
+
+## All servers
+
+Requests a second as multiples of ours; in brackets the p99 in milliseconds.
+
+| server | {" | ".join(cases)} |
+|---|{"--:|" * len(cases)}
+{_table(results, names, cases)}
+
+| server | CPU a request, 1 row JSON at 64 connections, µs | 32 rows JSON at 16 connections, µs | p50 at 1 connection, ms | memory, MB |
+|---|--:|--:|--:|--:|
+{_costs(results, names)}
+
+Memory is the proportional set size of all processes. ONNX Runtime alone, one thread: {_raw(results)}.
+
+Requests a second of ours: {_rates(results, cases)}.
+"""
+
+
+def _ratio(results: Results, above: str, below: str, case: str, value: Value) -> float | None:
+    pairs = zip(
+        results.bursts.get((above, case), []), results.bursts.get((below, case), []), strict=False
+    )
+    ratios = [value(a) / value(b) for a, b in pairs if value(b)]
+    return statistics.median(ratios) if ratios else None
+
+
+def _aims(results: Results) -> str:
+    lines = []
+    for what, above, below, case, value, floor, goal in AIMS:
+        ratio = _ratio(results, above, below, case, value)
+        lines.append(f"| {what} | {_number(ratio)} | {floor} | {goal} |")
+    return "\n".join(lines)
+
+
+def _table(results: Results, names: Sequence[str], cases: Sequence[str]) -> str:
+    lines = []
+    for name in names:
+        cells = []
+        for case in cases:
+            ratio = _ratio(results, name, OURS, case, rate)
+            p99 = _median(results, name, case, lambda b: b.p99_ms)
+            cells.append("" if ratio is None else f"{_number(ratio)} ({_number(p99)})")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _costs(results: Results, names: Sequence[str]) -> str:
+    lines = []
+    for name in names:
+        cells = [
+            _median(results, name, "1 row JSON, 64 connections", cpu),
+            _median(results, name, "32 rows JSON, 16 connections", cpu),
+            _median(results, name, "1 row JSON, 1 connection", lambda b: b.p50_ms),
+            results.memory_mb.get(name),
+        ]
+        lines.append(f"| {name} | {' | '.join(map(_number, cells))} |")
+    return "\n".join(lines)
+
+
+def _median(results: Results, name: str, case: str, value: Value) -> float | None:
+    bursts = results.bursts.get((name, case))
+    return statistics.median(map(value, bursts)) if bursts else None
+
+
+def _raw(results: Results) -> str:
+    return ", ".join(
+        f"{us:,.0f} µs for {rows} row{'s' * (rows > 1)}" for rows, us in results.raw_us.items()
+    )
+
+
+def _rates(results: Results, cases: Sequence[str]) -> str:
+    rates = {case: _median(results, OURS, case, rate) for case in cases}
+    return "; ".join(f"{case}: {value:,.0f}" for case, value in rates.items() if value)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,281 @@
+"""Which models there are, where they come from, and how they change while requests are answered.
+
+A model that changes is loaded, probed and warmed up in a thread beside the one it replaces; then
+one assignment switches, and the old one answers what it accepted and goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from export.bundle import ENERGY, MANIFEST, MODEL, Bundle, BundleError, load_bundle
+from serve.control import Control, Wishes
+from serve.errors import InvalidInputError, UnknownModelError
+from serve.predictor import OnnxPredictor
+from serve.settings import Settings
+from train.errors import ConfigError, UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from serve.service import Service
+
+logger = logging.getLogger("serve")
+
+LOOK_SECONDS = 0.05
+"""Between two looks at what other workers wish."""
+SCAN_SECONDS = 1.0
+"""Between two looks at the repository."""
+PATIENCE_SECONDS = 60.0
+"""That a change may take until all workers have carried it out."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model is loaded from."""
+
+    path: Path
+    name: str | None = None
+    """Under which it is served; None: as the manifest says."""
+    version: str | None = None
+    graph: str = MODEL
+
+    def open(self, settings: Settings) -> OnnxPredictor:
+        """Load, probe and warm up the model.
+
+        Raises:
+            BundleError: It cannot be served.
+        """
+        bundle = self._bundle()
+        manifest = bundle.manifest
+        manifest = replace(
+            manifest, name=self.name or manifest.name, version=self.version or manifest.version
+        )
+        return OnnxPredictor(
+            replace(bundle, manifest=manifest),
+            threads=settings.threads,
+            max_batch_rows=settings.max_batch_rows,
+        )
+
+    def _bundle(self) -> Bundle:
+        bundle = load_bundle(self.path)
+        if self.graph == MODEL:
+            return bundle
+        energy = bundle.energy()
+        if energy is None:
+            raise BundleError(f"{self.path} has no {ENERGY} any more; export it --with-energy")
+        return energy
+
+    @property
+    def signature(self) -> object:
+        """Changes whenever the bundle is written anew."""
+        try:
+            stat = (self.path / MANIFEST).stat()
+        except OSError:
+            return None
+        return self.path, stat.st_mtime_ns, stat.st_ino, stat.st_size
+
+
+def sources_of(settings: Settings) -> list[Source]:
+    """All models that a server starts with: bundles, their energy networks, the repository's.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    sources = [Source(path) for path in settings.bundles]
+    if settings.repository is not None:
+        sources += scan(settings.repository).values()
+    if settings.energy:
+        sources += [energy for source in sources for energy in _energy_of(source)]
+    if not sources:
+        raise ConfigError(f"{settings.repository} holds no bundle yet: put one at NAME/VERSION/")
+    return sources
+
+
+def _energy_of(source: Source) -> Iterable[Source]:
+    bundle = load_bundle(source.path)
+    if bundle.energy() is not None:
+        name = f"{source.name or bundle.manifest.name}-energy"
+        yield replace(source, name=name, graph=ENERGY)
+
+
+def scan(repository: Path) -> dict[str, Source]:
+    """The newest version of each model in a folder of NAME/VERSION/ bundles.
+
+    Raises:
+        ConfigError: There is no such folder.
+    """
+    found: dict[str, Source] = {}
+    try:
+        folders = sorted(path for path in repository.iterdir() if path.is_dir())
+    except OSError as error:
+        raise ConfigError(
+            f"--repository {repository} cannot be read ({error.strerror}): "
+            "give a folder of NAME/VERSION/ bundles"
+        ) from error
+    for folder in folders:
+        # Exports and copies in progress are hidden or have no manifest yet.
+        versions = [path for path in folder.glob("[!.]*") if (path / MANIFEST).is_file()]
+        if versions and not folder.name.startswith("."):
+            newest = max(versions, key=lambda path: _natural(path.name))
+            found[folder.name] = Source(newest, folder.name, newest.name)
+    return found
+
+
+def _natural(version: str) -> list[tuple[int, int | str]]:
+    """So that 10 comes after 9."""
+    parts = re.split(r"(\d+)", version)
+    return [(1, int(part)) if part.isdigit() else (0, part) for part in parts if part]
+
+
+class Library:
+    """The models of one worker."""
+
+    def __init__(
+        self, service: Service, settings: Settings, control: Control | None = None, worker: int = 0
+    ) -> None:
+        self._service = service
+        self._settings = settings
+        self._control = control or Control()
+        self._worker = worker
+        self._sources = {
+            name: Source(model.predictor.bundle.path, name, None, model.predictor.bundle.graph)
+            for name, model in service.models.items()
+        }
+        self._loaded = {name: source.signature for name, source in self._sources.items()}
+        self._failed: dict[str, tuple[object, Exception]] = {}
+        self._wishes = Wishes()
+        self._done = 0
+        self._lock = asyncio.Lock()
+
+    def index(self) -> list[dict[str, str]]:
+        """Every model, loaded or not, as the Open Inference Protocol lists them."""
+        entries = []
+        for name in self._sources:
+            model = self._service.models.get(name)
+            reason = str(self._failed[name][1]) if name in self._failed else "unloaded"
+            entries.append(
+                {
+                    "name": name,
+                    "version": model.manifest.version if model else "",
+                    "state": "READY" if model else "UNAVAILABLE",
+                    "reason": "" if model else reason,
+                }
+            )
+        return entries
+
+    async def load(self, name: str) -> None:
+        """Load a model in all workers, anew if it is loaded.
+
+        Raises:
+            UnknownModelError: Neither the command line nor the repository has it.
+            InvalidInputError: Its bundle cannot be served.
+        """
+        await self._scan()
+        self._check(name)
+        self._failed.pop(name, None)
+
+        def wish(wishes: Wishes) -> None:
+            wishes.loads[name] = wishes.loads.get(name, 0) + 1
+            if name in wishes.unloaded:
+                wishes.unloaded.remove(name)
+
+        await self._in_all_workers(self._control.update(wish))
+        if name in self._failed:
+            raise InvalidInputError(str(self._failed[name][1]))
+
+    async def unload(self, name: str) -> None:
+        """Unload a model in all workers, until it is loaded by name again.
+
+        Raises:
+            UnknownModelError: Neither the command line nor the repository has it.
+        """
+        self._check(name)
+
+        def wish(wishes: Wishes) -> None:
+            if name not in wishes.unloaded:
+                wishes.unloaded.append(name)
+
+        await self._in_all_workers(self._control.update(wish))
+
+    async def watch(self) -> None:
+        """Carry out what other workers wish and follow the repository, for ever."""
+        looks = 0
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            looks += 1
+            if self._control.change != self._done:
+                await self._follow()
+            if self._settings.repository is not None and looks * LOOK_SECONDS >= SCAN_SECONDS:
+                looks = 0
+                await self._scan()
+
+    def _check(self, name: str) -> None:
+        if name not in self._sources:
+            hint = did_you_mean(name[:100], self._sources)
+            raise UnknownModelError(f"there is no model {name[:100]!r}: {hint}")
+
+    async def _in_all_workers(self, change: int) -> None:
+        await self._follow()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not self._control.is_carried_out(change):
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _follow(self) -> None:
+        """Carry out all wishes that are not yet."""
+        async with self._lock:
+            change, wishes = self._control.read()
+            for name in wishes.unloaded:
+                self._service.remove(name)
+                self._loaded.pop(name, None)
+            for name, count in wishes.loads.items():
+                is_new = count != self._wishes.loads.get(name)
+                if is_new and name in self._sources and name not in wishes.unloaded:
+                    await self._load(name)
+            self._wishes, self._done = wishes, change
+            self._control.carried_out(self._worker, change)
+
+    async def _scan(self) -> None:
+        """Load what is new in the repository and drop what is gone."""
+        repository = self._settings.repository
+        if repository is None:
+            return
+        async with self._lock:
+            try:
+                found = await asyncio.to_thread(scan, repository)
+            except ConfigError as error:
+                logger.warning("%s", error)
+                return
+            for name, source in found.items():
+                self._sources[name] = source
+                is_wanted = name not in self._wishes.unloaded
+                if is_wanted and self._loaded.get(name) != source.signature:
+                    await self._load(name)
+            self._forget(set(self._sources) - set(found))
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            if self._settings.repository in self._sources[name].path.parents:
+                self._service.remove(name)
+                del self._sources[name]
+                self._loaded.pop(name, None)
+
+    async def _load(self, name: str) -> None:
+        """Load a model beside what is there, then switch; a failure leaves the old one."""
+        source = self._sources[name]
+        signature = source.signature
+        if name in self._failed and self._failed[name][0] == signature:
+            return
+        try:
+            predictor = await asyncio.to_thread(source.open, self._settings)
+        except (UserError, OSError) as error:
+            logger.warning("model %s was not loaded: %s", name, error)
+            self._failed[name] = (signature, error)
+            return
+        self._failed.pop(name, None)
+        self._loaded[name] = signature
+        self._service.put(predictor)

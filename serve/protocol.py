@@ -1,0 +1,326 @@
+"""The fast path inside uvicorn's HTTP protocol: busy routes without scope, task or future.
+
+A request to a busy route is answered from the parser's callbacks: the last byte of its body queues
+its rows, and the batch that scores them writes the answer. Everything else takes uvicorn's own way
+to the ASGI application. Requests of one connection are answered in their order, whichever way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from serve import fastpath
+from serve.batching import Job, Outcome
+from serve.errors import ClientGoneError, Reply
+from serve.exchange import Exchange, Target
+from serve.routes import find_target
+from serve.service import Service
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+CLOSE_HEADER = (b"connection", b"close")
+
+
+class FastCycle:
+    """One request to a busy route; `response_complete` and `keep_alive` are uvicorn's names."""
+
+    __slots__ = (
+        "chunks",
+        "exchange",
+        "expects_continue",
+        "headers",
+        "is_gone",
+        "is_whole",
+        "job",
+        "keep_alive",
+        "response_complete",
+        "size",
+        "target",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        target: Target,
+        headers: list[tuple[bytes, bytes]],
+        *,
+        keep_alive: bool,
+        expects_continue: bool,
+    ) -> None:
+        self.target = target
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.expects_continue = expects_continue
+        self.response_complete = False
+        self.is_whole = False
+        self.is_gone = False
+        self.chunks: list[bytes] = []
+        self.size = 0
+        self.exchange: Exchange | None = None
+        self.job: Job | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class FastProtocol(HttpToolsProtocol):
+    """One connection.
+
+    At most one request of a connection is active; those that were sent without waiting for its
+    answer stay in `pipeline` until their turn, and meanwhile nothing more is read.
+    """
+
+    # uvicorn declares them for its own kind of request alone.
+    cycle: Any
+    pipeline: deque[tuple[Any, ASGI3Application]]
+
+    def __init__(self, service: Service, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
+        super().__init__(**options)
+        self._service = service
+        self._active: FastCycle | RequestResponseCycle | None = None
+        self._is_advancing = False
+        self._idle_since: float | None = None
+        self._date_headers: list[tuple[bytes, bytes]] | None = None
+        self._date_bytes = b""
+
+    # The parser's callbacks.
+
+    def on_message_begin(self) -> None:
+        """Leave the ASGI scope to requests that need one."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def on_headers_complete(self) -> None:
+        """Start a busy request, or hand any other to ASGI."""
+        parser = self.parser
+        target = find_target(self.url) if parser.get_method() == b"POST" else None
+        if target is None or parser.should_upgrade():
+            self._to_asgi()
+            return
+        keep_alive = parser.should_keep_alive() and parser.get_http_version() != "1.0"
+        cycle = FastCycle(
+            target,
+            self.headers,
+            keep_alive=keep_alive,
+            expects_continue=self.expect_100_continue,
+        )
+        self.cycle = cycle
+        if self.transport.is_closing():
+            cycle.response_complete = True  # sent after a request that was the last
+        elif self._active is None and not self.pipeline and not self.flow.write_paused:
+            self._start(cycle)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _to_asgi(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Collect a body; the limit is checked before a piece is kept."""
+        cycle = self.cycle
+        if type(cycle) is not FastCycle:
+            super().on_body(body)
+            return
+        if cycle.response_complete:
+            return
+        cycle.size += len(body)
+        if cycle.exchange is not None:
+            try:
+                self._service.check_size(cycle.size)
+            except Exception as error:  # noqa: BLE001 - the service answers it
+                self._settle(cycle, error)
+                return
+        cycle.chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        """Queue the rows of a body that is whole."""
+        cycle = self.cycle
+        if type(cycle) is not FastCycle:
+            super().on_message_complete()
+            return
+        cycle.is_whole = True
+        if cycle.exchange is not None and not cycle.response_complete:
+            self._enqueue(cycle)
+
+    # The life of a busy request.
+
+    def _start(self, cycle: FastCycle) -> None:
+        """Give a request its turn, which may be over at once."""
+        self._active = cycle
+        cycle.exchange = exchange = self._service.begin(cycle.target, dict(cycle.headers))
+        try:
+            self._service.admit(exchange)
+            self._service.check_size(cycle.size)
+        except Exception as error:  # noqa: BLE001 - the service answers or logs it
+            self._settle(cycle, error)
+            return
+        if cycle.is_whole:
+            self._enqueue(cycle)
+        elif cycle.expects_continue:
+            self.transport.write(CONTINUE)
+
+    def _enqueue(self, cycle: FastCycle) -> None:
+        if cycle.timer is not None:
+            cycle.timer.cancel()
+        chunks, cycle.chunks = cycle.chunks, []
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        assert cycle.exchange is not None  # noqa: S101 - it has had its turn
+
+        def done(outcome: Outcome) -> None:
+            self._settle(cycle, outcome)
+
+        try:
+            cycle.job = self._service.enqueue(cycle.exchange, body, done)
+        except Exception as error:  # noqa: BLE001 - the service answers or logs it
+            self._settle(cycle, error)
+
+    def _settle(self, cycle: FastCycle, outcome: Outcome) -> None:
+        """Answer a request and let the next one begin; called once for each that had its turn."""
+        assert cycle.exchange is not None  # noqa: S101 - it has had its turn
+        cycle.response_complete = True
+        cycle.job = None
+        cycle.chunks = []
+        if cycle.timer is not None:
+            cycle.timer.cancel()
+        if isinstance(outcome, ClientGoneError):
+            self._service.forget(cycle.exchange)
+        else:
+            reply = self._service.reply(cycle.exchange, outcome)
+            if not cycle.is_gone:
+                self._write(cycle, reply)
+        self._service.end()
+        self.on_response_complete()
+
+    def _write(self, cycle: FastCycle, reply: Reply) -> None:
+        parts = [STATUS_LINE[reply.status], self._default_headers()]
+        for name, value in reply.headers:
+            parts += (name, b": ", value, b"\r\n")
+        says_close = CLOSE_HEADER in reply.headers
+        if not cycle.keep_alive and not says_close:
+            parts.append(b"connection: close\r\n")
+        parts += (b"\r\n", reply.body)
+        self.transport.write(b"".join(parts))
+        if says_close or not cycle.keep_alive:
+            self.transport.close()
+
+    def _default_headers(self) -> bytes:
+        """The date, which uvicorn renews every second."""
+        headers = self.server_state.default_headers
+        if headers is not self._date_headers:
+            self._date_headers = headers
+            lines = [name + b": " + value + b"\r\n" for name, value in headers]
+            self._date_bytes = b"".join(lines)
+        return self._date_bytes
+
+    # The connection.
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came; a body that is not whole by then has to come in time."""
+        super().data_received(data)
+        cycle = self._active
+        if type(cycle) is FastCycle and not cycle.is_whole and cycle.timer is None:
+            self._watch_body(cycle)
+
+    def _watch_body(self, cycle: FastCycle) -> None:
+        cycle.timer = self.loop.call_later(
+            fastpath.BODY_SECONDS, lambda: self._settle(cycle, fastpath.body_timeout_error())
+        )
+
+    def on_response_complete(self) -> None:
+        """Start the pipelined requests, one after another; a request may end as it starts."""
+        self.server_state.total_requests += 1
+        self._active = None
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        try:
+            self._advance()
+        finally:
+            self._is_advancing = False
+
+    def _advance(self) -> None:
+        while not self.transport.is_closing():
+            if self.flow.write_paused:
+                self.flow.pause_reading()
+                return
+            if not self.pipeline:
+                self.flow.resume_reading()
+                self._start_idling()
+                return
+            cycle, app = self.pipeline.pop()
+            if not self.pipeline:
+                self.flow.resume_reading()
+            if type(cycle) is not FastCycle:
+                self._start_asgi_task(cycle, app)
+                return
+            self._start(cycle)
+            if not cycle.response_complete:
+                if not cycle.is_whole:
+                    self._watch_body(cycle)
+                return
+
+    def resume_writing(self) -> None:
+        """The client has read enough: go on with what it asked meanwhile."""
+        super().resume_writing()
+        if self._active is None and not self._is_advancing:
+            self._advance()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._active = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of a request whose client is gone: its rows need not be scored."""
+        cycle, self._active = self._active, None
+        # uvicorn tells the request that came last, which may be one that never had its turn.
+        self.cycle = None if type(cycle) is FastCycle else cycle
+        self.pipeline.clear()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+        super().connection_lost(exc)
+        if type(cycle) is not FastCycle:
+            return
+        cycle.is_gone = True
+        if cycle.job is not None:
+            cycle.job.is_abandoned = True
+        else:
+            self._settle(cycle, ClientGoneError())
+
+    # The keep-alive timer: one that is left to run costs less than one made anew for each request.
+
+    def _start_idling(self) -> None:
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._set_keepalive(self.timeout_keep_alive)
+
+    def _set_keepalive(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that has been idle long enough; look again later at any other."""
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._set_keepalive(left)
+        elif not self.transport.is_closing():
+            self.transport.close()
