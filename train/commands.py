@@ -16,8 +16,9 @@ from train.display import TrainingDisplay, score_table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, needs_extra
 from train.listing import dataset_table, method_table
 from train.parsing import parse_run
+from train.preparing import Prepared, prepare
 from train.results_command import results_command
-from train.training import Prepared, prepare, train
+from train.training import train
 
 USAGE = """\
 usage: python -m train METHOD --dataset NAME|FILE [options]

@@ -30,8 +30,9 @@ from train.interruption import interruptions
 from train.loop import Position
 from train.options import RunOptions, SourceOptions
 from train.parsing import as_words, parse_run
+from train.preparing import load_split, prepare
 from train.run import RunFolder
-from train.training import load_split, prepare, train
+from train.training import train
 
 POLL_SECONDS = 0.5
 RUN_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunOptions)}

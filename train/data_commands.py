@@ -25,7 +25,7 @@ from train.doctor.files import failure_findings, file_findings
 from train.doctor.labels import label_counts
 from train.errors import EXIT_OK, EXIT_USAGE, ConfigError, DataError, did_you_mean
 from train.options import DataOptions
-from train.training import load_split
+from train.preparing import load_split
 
 USAGE = """\
 usage: python -m train data COMMAND NAME|FILE [options]

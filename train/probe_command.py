@@ -19,13 +19,13 @@ from train.data import propensity_constants
 from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
 from train.errors import EXIT_OK, ConfigError
 from train.options import DataOptions
+from train.preparing import load_split
 from train.probe import PENALTIES, Point, chosen, probe
 from train.problem import make_problem, resolve_device
 from train.report.figures import probe_curves
 from train.report.tables import Column, Row, Table, for_terminal
 from train.run import write_text
 from train.texts import encoded_like
-from train.training import load_split
 
 DESCRIPTION = "Measure the frozen features of a trained model by logistic regressions on them."
 EXAMPLE = "example: python -m train probe runs/demo/ce-0/model.pt --dataset demo"

@@ -1,29 +1,20 @@
-"""One training run from options to run folder: load, split, fit, judge, save."""
+"""One training run, from what was prepared to a filled run folder: fit, judge, save."""
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from train import methods, storage
-from train.batches import TokenRows
-from train.checkpoint import Checkpoint, save_checkpoint
-from train.config import MethodConfig, TrainingConfig, config_values, flag
+from train.checkpoint import save_checkpoint
+from train.config import TrainingConfig, config_values, flag
 from train.data import (
-    MultiLabelData,
-    Split,
-    load_dataset,
-    make_split,
     propensity_constants,
 )
 from train.errors import ConfigError
@@ -39,29 +30,19 @@ from train.loop import (
     training_state,
 )
 from train.method import Method
-from train.options import DataOptions, RunOptions
-from train.problem import EncodedTexts, Problem, feature_matrix, make_problem, resolve_device
-from train.revision import revision
+from train.outcome import checkpoint_of, metrics_of
+from train.preparing import Prepared
 from train.run import (
     RunFolder,
-    open_run,
     write_config,
     write_history,
     write_metrics,
     write_split,
 )
 from train.scoring import Judgement, judge
-from train.texts import encode_texts
-from train.top_scores import MOST_LABELS
 
-PROBE_VALUES = 1 << 20
-"""Numbers that the example rows in a checkpoint may hold together."""
-PROBE_ROWS = 64
 SAVING_SHARE = 0.1
 """Of the time, at most, that goes into saving the state of a run that is not interrupted."""
-PROBE_TEXTS = 256
-"""More than rows: the graph of a text encoder in 8 bits is judged by the labels of these, and with
-64 of them one label more or less moves macro-F1 by as much as is allowed."""
 
 
 class Display(Protocol):
@@ -75,23 +56,6 @@ class Display(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """Everything decided and loaded, nothing trained."""
-
-    method_name: str
-    config: MethodConfig
-    options: RunOptions
-    data: MultiLabelData
-    split: Split
-    texts: EncodedTexts | None
-    problem: Problem
-    run: RunFolder
-    command: str
-    commit: str | None
-    """Of the checkout, read before training: later it may be another."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Result:
     """How a run ended."""
 
@@ -101,42 +65,6 @@ class Result:
     interrupted: bool
     stages_left: int
     """Stages not begun; the model is untrained if there are any."""
-
-
-def load_split(options: DataOptions) -> tuple[MultiLabelData, Split]:
-    """Load the data set that the options name and cut it as they say."""
-    data = load_dataset(options.dataset, data_dir=options.data_dir, **options.reader_options())
-    split = make_split(data, options.split, options.split_seed, options.fraction)
-    return data, split
-
-
-def prepare(method_name: str, config: MethodConfig, options: RunOptions, command: str) -> Prepared:
-    """Check all that can be checked before any work is done, then load the data."""
-    if options.threads < 1:
-        raise ConfigError(f"--threads must be at least 1, got {options.threads}")
-    if options.resume and not isinstance(config, TrainingConfig):
-        raise ConfigError(
-            f"{method_name} is fitted in one go, so there is nothing to resume: leave out --resume"
-        )
-    torch.set_num_threads(options.threads)
-    device = resolve_device(options.device)
-    data, split = load_split(options)
-    out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"
-    texts = encode_texts(data, split, config, device, progress=options.progress)
-    problem = make_problem(data, split, device, config.scaling, texts)
-    run = open_run(out, resume=options.resume, overwrite=options.overwrite)
-    return Prepared(
-        method_name=method_name,
-        config=config,
-        options=options,
-        data=data,
-        split=split,
-        texts=texts,
-        problem=problem,
-        run=run,
-        command=command,
-        commit=revision(),
-    )
 
 
 def train(prepared: Prepared, display: Display) -> Result:
@@ -295,125 +223,7 @@ def _finish(
     validation, test = scores_of(predictor, (problem.validation, problem.test), problem.device)
     judgement = judge(problem, validation, test, propensity_constants(prepared.data.name))
     weights = {name: value.detach().cpu() for name, value in predictor.state_dict().items()}
-    checkpoint = _checkpoint(prepared, position, weights, teacher, judgement)
+    checkpoint = checkpoint_of(prepared, position, weights, teacher, judgement)
     save_checkpoint(checkpoint, prepared.run.model)
-    write_metrics(prepared.run, {**_metrics(prepared, position, judgement), "finished": finished})
+    write_metrics(prepared.run, {**metrics_of(prepared, position, judgement), "finished": finished})
     return judgement
-
-
-def _checkpoint(
-    prepared: Prepared,
-    position: Position,
-    weights: dict[str, Tensor],
-    teacher: dict[str, Tensor],
-    judgement: Judgement,
-) -> Checkpoint:
-    data, scaling = prepared.data, prepared.problem.scaling
-    return Checkpoint(
-        name=f"{data.name}-{prepared.method_name}",
-        method=prepared.method_name,
-        task="multilabel",
-        config=config_values(prepared.config),
-        dataset=data.name,
-        shape=prepared.problem.shape.values(),
-        labels=list(data.labels),
-        features=list(data.features),
-        scaling=None if scaling is None else scaling.tensors(),
-        weights=weights,
-        teacher=teacher,
-        thresholds={
-            "tuned": judgement.threshold,
-            "per_label": judgement.label_thresholds.tolist(),
-        },
-        scores={"test": judgement.fixed, "validation": judgement.validation},
-        split=_split_values(prepared),
-        seed=prepared.options.seed,
-        epoch=position.best_epoch,
-        probe=_probe_rows(prepared),
-        versions=_versions(),
-        text=None if prepared.texts is None else prepared.texts.saved,
-        texts=_probe_texts(prepared),
-        probe_labels=_probe_labels(prepared),
-    )
-
-
-def _probe_rows(prepared: Prepared) -> Tensor:
-    """Some test rows as the user has them, for proving that an export gives the same answers."""
-    data, texts = prepared.data, prepared.texts
-    if texts is not None and texts.saved["kind"] == "tokens":
-        return torch.zeros(0, prepared.problem.shape.n_features)
-    matrix = feature_matrix(data) if texts is None else texts.rows
-    assert not isinstance(matrix, TokenRows)  # noqa: S101 - those are tokens
-    rows = matrix[_probe(prepared)]
-    dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
-    return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32))
-
-
-def _probe_texts(prepared: Prepared) -> list[str]:
-    inputs = prepared.data.inputs
-    return [inputs[row] for row in _probe(prepared)] if isinstance(inputs, list) else []
-
-
-def _probe_labels(prepared: Prepared) -> list[list[int]]:
-    targets = prepared.data.targets[_probe(prepared)]
-    return [labels.tolist() for labels in np.split(targets.indices, targets.indptr[1:-1])]
-
-
-def _probe(prepared: Prepared) -> np.ndarray:
-    """The numbers of the first test rows."""
-    most = PROBE_ROWS if prepared.texts is None else PROBE_TEXTS
-    count = max(1, min(most, PROBE_VALUES // prepared.problem.shape.n_features))
-    return prepared.split.test[:count]
-
-
-def _metrics(prepared: Prepared, position: Position, judgement: Judgement) -> dict[str, Any]:
-    columns = asdict(judgement)
-    thresholds = {"tuned": columns.pop("threshold")}
-    per_label = columns.pop("label_thresholds").tolist()
-    if len(per_label) <= MOST_LABELS:  # others are in model.pt
-        thresholds["per_label"] = per_label
-    return {
-        "method": prepared.method_name,
-        "kind": prepared.config.variant,
-        "dataset": prepared.data.name,
-        "preset": prepared.options.preset,
-        "seed": prepared.options.seed,
-        "data": _data_values(prepared.options),
-        "split": _split_values(prepared),
-        "epochs": position.epoch,
-        "best_epoch": position.best_epoch,
-        "seconds": round(position.seconds, 3),
-        "scores": columns,
-        "thresholds": thresholds,
-        "config": config_values(prepared.config),
-        "command": prepared.command,
-        "commit": prepared.commit,
-        "versions": _versions(),
-    }
-
-
-def _data_values(options: RunOptions) -> dict[str, Any]:
-    """What loads the same rows again; which of them were in which part is in split.npz."""
-    folder = None if options.data_dir is None else str(options.data_dir)
-    return {"dataset": options.dataset, "data_dir": folder, **options.reader_options()}
-
-
-def _split_values(prepared: Prepared) -> dict[str, Any]:
-    train, validation, test = prepared.split.sizes()
-    return {
-        "rule": prepared.split.rule,
-        "seed": prepared.options.split_seed,
-        "fraction": prepared.options.fraction,
-        "train": train,
-        "validation": validation,
-        "test": test,
-    }
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "labelwright": version("labelwright"),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-    }

@@ -216,7 +216,7 @@ def test_a_checkpoint_gives_the_scores_of_its_run_without_the_encoders_folder(
         judged[len(rows)] = scores  # the test rows come last
         return scores
 
-    monkeypatch.setattr("train.training.predict", watched)
+    monkeypatch.setattr("train.loop.predict", watched)
     checkpoint = run(method, tmp_path, "--encoder", encoder, *epochs, *words)
     (tmp_path / "encoder").rename(tmp_path / "gone")
     scores = scores_of(checkpoint, token_inputs(checkpoint))

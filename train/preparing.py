@@ -1,0 +1,70 @@
+"""What a training run works on: checked settings, and data that was loaded, cut and encoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from train.config import MethodConfig, TrainingConfig
+from train.data import MultiLabelData, Split, load_dataset, make_split
+from train.errors import ConfigError
+from train.options import DataOptions, RunOptions
+from train.problem import EncodedTexts, Problem, make_problem, resolve_device
+from train.revision import revision
+from train.run import RunFolder, open_run
+from train.texts import encode_texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything decided and loaded, nothing trained."""
+
+    method_name: str
+    config: MethodConfig
+    options: RunOptions
+    data: MultiLabelData
+    split: Split
+    texts: EncodedTexts | None
+    problem: Problem
+    run: RunFolder
+    command: str
+    commit: str | None
+    """Of the checkout, read before training: later it may be another."""
+
+
+def load_split(options: DataOptions) -> tuple[MultiLabelData, Split]:
+    """Load the data set that the options name and cut it as they say."""
+    data = load_dataset(options.dataset, data_dir=options.data_dir, **options.reader_options())
+    split = make_split(data, options.split, options.split_seed, options.fraction)
+    return data, split
+
+
+def prepare(method_name: str, config: MethodConfig, options: RunOptions, command: str) -> Prepared:
+    """Check all that can be checked before any work is done, then load the data."""
+    if options.threads < 1:
+        raise ConfigError(f"--threads must be at least 1, got {options.threads}")
+    if options.resume and not isinstance(config, TrainingConfig):
+        raise ConfigError(
+            f"{method_name} is fitted in one go, so there is nothing to resume: leave out --resume"
+        )
+    torch.set_num_threads(options.threads)
+    device = resolve_device(options.device)
+    data, split = load_split(options)
+    out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"
+    texts = encode_texts(data, split, config, device, progress=options.progress)
+    problem = make_problem(data, split, device, config.scaling, texts)
+    run = open_run(out, resume=options.resume, overwrite=options.overwrite)
+    return Prepared(
+        method_name=method_name,
+        config=config,
+        options=options,
+        data=data,
+        split=split,
+        texts=texts,
+        problem=problem,
+        run=run,
+        command=command,
+        commit=revision(),
+    )
