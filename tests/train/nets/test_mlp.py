@@ -6,7 +6,7 @@ import torch
 from scipy import sparse
 
 from train.batches import LEAST_WIDTH, SparseBatch, to_rows
-from train.nets.mlp import FeatureNet, TaskNet, dropout
+from train.nets.mlp import FeatureNet, InputLayer, TaskNet, dropout
 
 
 def test_dropout_keeps_the_mean_and_the_wanted_share():
@@ -43,3 +43,17 @@ def test_a_pass_finished_twice_from_one_beginning_differs_by_its_dropout_alone()
 def test_logits_are_inner_products_of_embeddings():
     net, x = TaskNet(FeatureNet(5, (8, 7), dropout=0.5), 4).eval(), torch.randn(3, 5)
     torch.testing.assert_close(net(x), net.embed(x) @ net.label_embeddings().t())
+
+
+def test_weights_drawn_unit_by_unit_are_those_drawn_at_once():
+    torch.manual_seed(0)
+    layer = InputLayer(37, 50)
+    torch.manual_seed(0)
+    weight = torch.nn.init.kaiming_uniform_(torch.empty(50, 37), nonlinearity="relu")
+    assert torch.equal(layer.weight, weight.t())
+
+
+def test_a_layer_scaled_to_rows_answers_them_with_deviation_one():
+    layer, rows = InputLayer(37, 50), 100 * torch.randn(20, 37)
+    layer.scale_to(rows)
+    assert float(layer(rows).detach().std()) == pytest.approx(1, rel=1e-5)
