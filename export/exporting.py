@@ -27,7 +27,7 @@ from export.bundle import (
     drafted,
     write_bundle,
 )
-from export.feeds import cut
+from export.feeds import alone, cut
 from export.inputs import ProbeRows, probe_rows
 from export.manifest import InputSpec, Manifest, Search, Thresholds
 from export.quantize import check_quality, quantize
@@ -127,10 +127,18 @@ def _quantized(
 ) -> tuple[Parity, dict[str, float]]:
     """Put a proved graph into 8 bits; its own scores are what a server has to repeat."""
     quantize(path)
-    scores = scores_of(path, cut(rows.feed, 0, len(parity.scores)))
+    count = len(parity.scores)
+    # In 8 bits a row's scores depend on those beside it, so it must be good both ways.
+    by_itself = scores_of(path, [alone(rows.feed, row) for row in range(count)])
+    together = scores_of(path, [cut(rows.feed, 0, count)])
     threshold = float(checkpoint.thresholds["tuned"])
-    quality = check_quality(scores, parity.scores, checkpoint.probe_labels, threshold)
-    return replace(parity, scores=scores), quality
+    qualities = [
+        check_quality(scores, parity.scores, checkpoint.probe_labels, threshold)
+        for scores in (by_itself, together)
+    ]
+    worse = min(qualities, key=lambda quality: quality["macro_f1"])
+    moved = {"mean_moved_by_batch": float(np.abs(by_itself - together).mean())}
+    return replace(parity, scores=by_itself), {**worse, **moved}
 
 
 def _write_text_encoder(checkpoint: Checkpoint, folder: Path) -> None:
