@@ -32,8 +32,8 @@ def test_the_tables_are_complete():
         for numbers in rows.values():
             for number in numbers.values():
                 counts[number.paper.name] = counts.get(number.paper.name, 0) + 1
-    # 11 methods on 7 data sets but for one cell; 8 methods on 9 data sets in 5 metrics; 8 methods on
-    # 3 data sets in 3 metrics, but for 3 methods on one of them.
+    # 11 methods on 7 data sets but for one cell; 8 methods on 9 data sets in 5 metrics; 8 methods
+    # on 3 data sets in 3 metrics, but for 3 methods on one of them.
     assert counts == {"SEAL": 11 * 7 - 1, "C-GMVAE": 8 * 9 * 5, "ABALONE": (8 * 3 - 3) * 3}
 
 
