@@ -4,6 +4,8 @@ import pytest
 import torch
 from tiny_text import token_problem
 
+from export.to_onnx import export_predictor
+from export.verify import check_parity
 from train.errors import ConfigError
 from train.loop import Position, cpu_weights, fit, seed_everything
 from train.losses import Members, jaccard_contrastive, msc, prototype_members
@@ -167,6 +169,16 @@ def test_mulcon_has_the_cross_entropy_beside_it(dense_problem):
     )
     assert once > alone
     torch.testing.assert_close(twice - once, once - alone)
+
+
+@pytest.mark.parametrize("options", [{}, {"then": "finetune"}, {"loss": "mlm"}], ids=str)
+def test_every_network_exports_and_gives_the_same_answers(options, dense_problem):
+    method, _, _ = trained(dense_problem, **options)
+    predictor, (x, y) = method.predictor.eval(), batch(dense_problem)
+    model = export_predictor(predictor, *(matrix.shape[1] for matrix in (x, y)))
+    parity = check_parity(predictor, model, x.numpy())
+    assert parity.largest_difference <= 1e-5
+    assert parity.scores.std() > 0.01  # not those of layers that are zero
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
