@@ -21,7 +21,7 @@ from serve.inputs import Rows, joined
 from serve.predictor import Embedded, Scored
 
 # Below this a hand-over to a thread costs more than it frees the event loop.
-INLINE_SECONDS = 1e-3
+INLINE_SECONDS = 2e-3
 MAX_RETRY_SECONDS = 60
 # Weight of the newest batch in the running mean of rows per second.
 NEWEST = 0.2

@@ -17,8 +17,8 @@ ApiError
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 
 import orjson
 
@@ -91,8 +91,7 @@ BUG = (HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error")
 Headers = list[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A whole HTTP answer, ready for any server to write."""
 
     status: int

@@ -24,22 +24,28 @@ def quick_payload(body: bytes) -> tuple[dict[str, Any], Features] | None:
     None if the body is anything but an object whose `inputs` are equally long lists of numbers; why
     that is, and whether it is a mistake at all, is for the slow way to find out.
     """
+    fields: dict[str, Any] = {}
+    rows, count = None, 0
     try:
         document = _PARSER.parse(body)
         if type(document) is not simdjson.Object:
             return None
-        names = list(document)
+        for name in document:  # its `items` would make lists of the rows
+            value = document[name]
+            count += 1
+            if name == "inputs" and type(value) is simdjson.Array:
+                rows = value
+            elif type(value) in LAZY:
+                return None
+            else:
+                fields[name] = value
         # Of a field that comes twice this parser takes the first and others take the last.
-        if len(set(names)) != len(names) or "inputs" not in names:
+        if rows is None or len(fields) + 1 != count:
             return None
-        rows = document["inputs"]
-        features = _rows(rows, body) if type(rows) is simdjson.Array else None
-        fields = {name: document[name] for name in names if name != "inputs"}
+        features = _rows(rows, body)
     except (ValueError, TypeError, RuntimeError):
         return None
-    if features is None or any(type(value) in LAZY for value in fields.values()):
-        return None
-    return fields, features
+    return None if features is None else (fields, features)
 
 
 LAZY = (simdjson.Object, simdjson.Array)
@@ -48,7 +54,7 @@ LAZY = (simdjson.Object, simdjson.Array)
 def _rows(rows: Any, body: bytes) -> Features | None:  # noqa: ANN401 - simdjson has no types
     lengths = {len(row) for row in rows}
     # Brackets inside a row would be flattened without a word; one pair for each row is expected.
-    if len(lengths) != 1 or body.count(b"[") != len(rows) + 1:
+    if len(lengths) != 1 or _has_more_brackets(body, len(rows) + 1):
         return None
     flat = np.frombuffer(rows.as_buffer(of_type="d"), dtype=np.float64)
     # Of all ways to see whether every value is small this is the quickest, and `vdot` does not warn
@@ -56,6 +62,14 @@ def _rows(rows: Any, body: bytes) -> Features | None:  # noqa: ANN401 - simdjson
     if not np.vdot(flat, flat) < FINITE_SQUARES:
         return None
     return flat.astype(np.float32).reshape(len(rows), lengths.pop())
+
+
+def _has_more_brackets(body: bytes, expected: int) -> bool:
+    """Whether `[` comes more often; `bytes.count` goes byte by byte and takes ten times as long."""
+    place = -1
+    for _ in range(expected):
+        place = body.find(b"[", place + 1)
+    return body.find(b"[", place + 1) >= 0
 
 
 def quick_tensors(body: bytes) -> dict[str, Any] | None:

@@ -77,6 +77,8 @@ class FakeServer:
             del answer["predictions"]
             vectors = [[float(i), 0.5] for i in range(len(seen.body["inputs"]))]
             return 200, {**answer, "embeddings": vectors}
+        if isinstance(seen.body, bytes):  # float32 rows of two numbers each
+            return 200, predict_answer(len(seen.body) // 8, seen.headers["x-request-id"])
         if seen.path == "/predict":
             if seen.body.get("model") == "no-such-model":
                 return 404, {"error": {"type": "unknown_model", "message": "no", "request_id": "r"}}
@@ -94,7 +96,7 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
         def answer(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {key.lower(): value for key, value in self.headers.items()}
-            body = json.loads(raw) if raw else None
+            body = json.loads(raw) if raw and "json" in headers["content-type"] else raw or None
             seen = Seen(self.command, self.path, headers, body, self.client_address)
             server.seen.append(seen)
             if server.holding:

@@ -78,7 +78,7 @@ def test_what_goes_over_the_wire_without_options(server, connect):
 @pytest.mark.parametrize(
     ("rows", "inputs"),
     [
-        (np.array([[0.5, 1.5]], dtype=np.float32), [[0.5, 1.5]]),
+        (np.array([[1, 2]]), [[1.0, 2.0]]),
         (sp.csr_array(np.array([[0.0, 2.0], [0.0, 0.0]])), [{"1": 2.0}, {}]),
         ([{3: 1.0}], [{"3": 1.0}]),
         (["zwölf 十二"], ["zwölf 十二"]),
@@ -87,6 +87,27 @@ def test_what_goes_over_the_wire_without_options(server, connect):
 def test_every_kind_of_rows_reaches_the_server(server, connect, rows, inputs):
     connect(server.url).predict(rows)
     assert server.seen[0].body == {"inputs": inputs}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_of_floats_go_as_their_bytes(server, connect, dtype, order):
+    rows = np.array([[0.5, 1.5], [2.5, -1], [0, 3]], dtype=dtype, order=order)
+    answer = connect(server.url).predict(rows, top_k=3, threshold="tuned", model="a b&c")
+    (seen,) = server.seen
+    assert seen.path == "/predict?top_k=3&threshold=tuned&model=a+b%26c"
+    assert seen.headers["content-type"] == "application/octet-stream"
+    assert np.frombuffer(seen.body, "<f4").reshape(3, 2).tolist() == rows.tolist()
+    assert len(answer) == 3
+    connect(server.url).predict(rows)
+    assert server.seen[1].path == "/predict"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_arrays_with_what_is_no_number_are_refused_by_row(server, connect, bad):
+    with pytest.raises(InvalidArgument, match="row 1 holds NaN or infinity"):
+        connect(server.url).predict(np.array([[0.5, 1.5], [0.5, bad]]))
+    assert server.seen == []
 
 
 @pytest.mark.parametrize(

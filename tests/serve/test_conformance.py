@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
+from labelwright_client import Client
 from serve.settings import Settings
 from tests.serve.live import Live, live, request
 
@@ -420,6 +421,16 @@ def test_gzip_arrays_and_their_options(server, model):
         answer = httpx.post(f"{server.url}/predict{query}", content=content, headers=headers)
         assert answer.status_code == 200, answer.text
         assert labels_of(answer) == wanted
+
+
+def test_the_client_s_arrays_and_lists_get_the_same_answers(server, model):
+    rows = model.rows(3)
+    with Client(server.url) as client:
+        for options in ({}, {"top_k": 2}, {"threshold": "tuned", "model": "tiny"}):
+            listed = client.predict(rows, **options)
+            packed = client.predict(np.array(rows), **options)
+            assert [p.labels for p in packed] == [p.labels for p in listed]
+            assert [p.scores for p in packed] == [p.scores for p in listed]
 
 
 def test_both_front_ends_count_alike(serve_app, bundle_path, model):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, Literal, SupportsFloat, SupportsIndex, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 
@@ -34,7 +34,7 @@ from labelwright_client._errors import (
     ServerUnreachable,
     StatusError,
 )
-from labelwright_client._rows import Rows, encode_rows
+from labelwright_client._rows import Rows, array_bytes, encode_rows
 from labelwright_client._types import Embeddings, ModelInfo, Predictions
 from labelwright_client._version import __version__
 
@@ -61,11 +61,12 @@ class Call(Generic[T]):
     request_id: str
     read: Callable[[Any], T]
     content: bytes | None = None
+    content_type: str = "application/json"
 
     @property
     def headers(self) -> dict[str, str]:
         """Headers that are this call's own."""
-        kind = {} if self.content is None else {"content-type": "application/json"}
+        kind = {} if self.content is None else {"content-type": self.content_type}
         return {REQUEST_ID: self.request_id, **kind}
 
 
@@ -77,21 +78,36 @@ def predict_call(
     model: str | None,
     request_id: str,
 ) -> Call[Predictions]:
-    """Build `POST /predict`; options that are None are left out, so that the server decides."""
-    inputs = encode_rows(rows)
-    body: dict[str, Any] = {"inputs": inputs}
+    """Build `POST /predict`; options that are None are left out, so that the server decides.
+
+    A numpy array of floats goes as its bytes, which costs a fraction of JSON on both sides.
+    """
+    options: dict[str, Any] = {}
     if top_k is not None:
-        body["top_k"] = _whole(top_k)
+        options["top_k"] = _whole(top_k)
     if threshold is not None:
-        body["threshold"] = threshold if isinstance(threshold, str) else _finite(threshold)
+        options["threshold"] = threshold if isinstance(threshold, str) else _finite(threshold)
     if model is not None:
-        body["model"] = model
+        options["model"] = model
+    packed = array_bytes(rows)
+    if packed is not None:
+        content, count = packed
+        query = f"?{urlencode(options)}" if options else ""
+        return Call(
+            method="POST",
+            path=f"/predict{query}",
+            request_id=request_id,
+            read=lambda answer: read_predictions(answer, row_count=count),
+            content=content,
+            content_type="application/octet-stream",
+        )
+    inputs = encode_rows(rows)
     return Call(
         method="POST",
         path="/predict",
         request_id=request_id,
         read=lambda answer: read_predictions(answer, row_count=len(inputs)),
-        content=_json_bytes(body),
+        content=_json_bytes({"inputs": inputs, **options}),
     )
 
 

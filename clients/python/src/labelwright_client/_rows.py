@@ -1,4 +1,4 @@
-"""From what people hold (lists, dicts, texts, arrays, sparse matrices) to the rows of the JSON.
+"""From what people hold (lists, dicts, texts, arrays, sparse matrices) to the rows of a request.
 
 Arrays are known by their methods, not by their types, so numpy and scipy need not be installed.
 """
@@ -38,6 +38,7 @@ Rows = (
 )
 JsonRow = list[float] | dict[str, float] | str
 
+FLOAT32_MAX = 3.4028234663852886e38
 EXPECTED = "expected a list of rows, each a list of numbers, an {index: value} dict or a text"
 
 
@@ -52,6 +53,21 @@ def encode_rows(rows: Rows) -> list[JsonRow]:
     listed = [_unwrapped(row) for row in _row_list(rows)]
     encode = _encoder_for(listed[0])
     return [encode(row, number) for number, row in enumerate(listed)]
+
+
+def array_bytes(rows: Any) -> tuple[bytes, int] | None:  # noqa: ANN401 - see the module
+    """The float32 numbers of a numpy array (rows, width) as bytes, and how many rows they are.
+
+    None for everything else, and for arrays that hold what float32 cannot: those go as JSON, which
+    finds out what is wrong with which row.
+    """
+    if not all(hasattr(rows, name) for name in ("dtype", "astype", "tobytes", "ndim")):
+        return None
+    if rows.dtype.kind != "f" or rows.ndim != 2 or not rows.size:
+        return None
+    if not float(abs(rows).max()) <= FLOAT32_MAX:  # also where it is NaN
+        return None
+    return rows.astype("<f4").tobytes(), len(rows)
 
 
 def _row_list(rows: object) -> Sequence[object]:
