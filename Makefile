@@ -45,6 +45,7 @@ bench: $(VENV)/.dev  ## compare speeds, as ratios
 	$(PY) -m benchmarks.training
 	$(PY) -m benchmarks.mlknn
 	$(PY) -m benchmarks.many_labels
+	$(PY) -m benchmarks.serving --page docs/performance.md
 	$(PY) -m benchmarks.text_serving
 
 results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv

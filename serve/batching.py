@@ -149,16 +149,26 @@ class MicroBatcher:
                 f"the rows and their scores would take {job.nbytes} bytes, and at most "
                 f"{self._max_queue_bytes} may wait: send them in parts"
             )
-        has_rows = self.queued_rows + job.rows <= self._max_queue_rows
-        if not has_rows or self.queued_bytes + job.nbytes > self._max_queue_bytes:
-            seconds = self._seconds_to_drain()
-            most = (
-                f"{self._max_queue_bytes} bytes" if has_rows else f"at most {self._max_queue_rows}"
-            )
-            raise BusyError(
-                f"{self.queued_rows} rows wait already and {most} may: try again in {seconds} s",
-                retry_after=seconds,
-            )
+        if self.queued_rows + job.rows > self._max_queue_rows:
+            raise self._busy(f"at most {self._max_queue_rows}")
+        if self.queued_bytes + job.nbytes > self._max_queue_bytes:
+            raise self._busy(f"{self._max_queue_bytes} bytes")
+
+    def check_open(self) -> None:
+        """Refuse a request that was not even read: under overload reading is what costs most.
+
+        Raises:
+            BusyError: Not one row more may wait.
+        """
+        if self.queued_rows >= self._max_queue_rows:
+            raise self._busy(f"at most {self._max_queue_rows}")
+
+    def _busy(self, most: str) -> BusyError:
+        seconds = self._seconds_to_drain()
+        return BusyError(
+            f"{self.queued_rows} rows wait already and {most} may: try again in {seconds} s",
+            retry_after=seconds,
+        )
 
     def close(self) -> None:
         """End the worker thread, once the batch that it runs is done."""

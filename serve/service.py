@@ -29,6 +29,7 @@ from serve.control import Control
 from serve.counters import Counters
 from serve.errors import (
     ApiError,
+    BusyError,
     DrainingError,
     InvalidInputError,
     Reply,
@@ -206,12 +207,27 @@ class Service:
             )
         headers = exchange.headers
         exchange.target.route.admit(headers)
+        self._check_queue(exchange)
         length = headers.get(b"content-length")
         if length is not None:
             self.check_size(int(length))
         timeout = headers.get(b"x-timeout-ms")
         if timeout is not None:
             exchange.deadline = exchange.started + _milliseconds(timeout) / 1e3
+
+    def _check_queue(self, exchange: Exchange) -> None:
+        """Refuse a request to a full queue, where the queue is known without the body."""
+        target, model = exchange.target, None
+        if target.model is not None:
+            model = self.models.get(target.model)
+        elif len(self.models) == 1:
+            model = next(iter(self.models.values()))
+        if model is not None:
+            try:
+                target.route.batcher(model).check_open()
+            except BusyError:
+                exchange.model = model  # whose refusal it is
+                raise
 
     def check_size(self, size: int) -> None:
         """Refuse a body of so many bytes, announced or already received.

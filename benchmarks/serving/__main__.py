@@ -8,6 +8,7 @@ machine meets all alike; ratios are taken within a round. Needs `wrk` (Debian: a
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -81,6 +82,8 @@ class Results:
     memory_mb: dict[str, float] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     """Servers that did not start, and why."""
+    load_average: float = field(default_factory=lambda: os.getloadavg()[0])
+    """Before anything of this ran."""
     raw_us: dict[int, float] = field(default_factory=dict)
     """ONNX Runtime alone, microseconds of a call by its rows."""
 

@@ -300,7 +300,7 @@ def test_errors_are_those_of_the_server():
 
 def test_prometheus_metrics_are_those_of_the_server():
     exposed = {metric.name for metric in Telemetry().registry.collect()}
-    documented = first_cells("docs/http.md", "name")
+    documented = first_cells("docs/serving.md", "name")
     assert {re.sub("_(total|info)$", "", name) for name in documented} == exposed
 
 

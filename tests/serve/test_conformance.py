@@ -312,6 +312,9 @@ def test_a_full_queue_is_busy(start, gate, model):
             refused = three.answer()
             assert (refused.status, refused.json()["error"]["type"]) == (429, "busy")
             assert int(refused.headers["retry-after"]) >= 1
+            # Under overload nothing is read that cannot be answered.
+            three.send(request(b"not even JSON"))
+            assert three.answer().status == 429
             event.set()
             assert (one.answer().status, two.answer().status) == (200, 200)
 
