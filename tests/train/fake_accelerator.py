@@ -24,9 +24,15 @@ from train.problem import make_problem
 def fake_device() -> torch.device:
     backend_registration._setup_privateuseone_for_python_backend("gpu")
     torch.nn.Module.to = move
-    # torch's own looks for the address of the values, and there are none.
-    torch.Tensor.__deepcopy__ = lambda tensor, memo: tensor.clone()
+    torch.Tensor.__deepcopy__ = copied
     return torch.device("gpu")
+
+
+def copied(tensor: torch.Tensor, memo: dict[int, object]) -> torch.Tensor:
+    """Stand in for torch's own, which looks for the address of values that there are none of."""
+    values = tensor.detach().clone()
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    return torch.nn.Parameter(values, tensor.requires_grad) if is_parameter else values
 
 
 def move(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
