@@ -5,7 +5,9 @@ python -m benchmarks.text_serving
 A text encoder (MiniLM, frozen) is trained on generated texts and exported twice, in 32 and in 8
 bits. Then rounds over all contestants, a burst each, so that other work on the machine hits all:
 ONNX Runtime without a server, on the batches that our server would form; our server; our server
-with the graph in 8 bits; FastAPI around a `transformers` pipeline. Ratios are medians over rounds.
+with a thread for each core; our server with the graph in 8 bits; FastAPI around a `transformers`
+pipeline, whose requests run side by side on all cores. Ratios are medians over rounds; the CPU time
+of a text tells what cores and other work on the machine hide.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import onnxruntime as ort
+from pydantic import BaseModel
 
 from export.bundle import Bundle, load_bundle
 from train.encoding import TokenEncoder
@@ -52,6 +55,15 @@ class Burst:
     texts_per_second: float
     p99: float
     """Seconds of one request."""
+    cpu: float
+    """Seconds of CPU time for one text, of all threads."""
+
+
+class Body(BaseModel):
+    """What the plain server takes."""
+
+    inputs: list[str]
+    top_k: int
 
 
 def generated(count: int, seed: int) -> list[dict[str, object]]:
@@ -69,7 +81,7 @@ def generated(count: int, seed: int) -> list[dict[str, object]]:
 
 def make_bundles(folder: Path) -> tuple[Path, Path]:
     """Train on generated texts; export in 32 and in 8 bits."""
-    lines = [json.dumps(row) for row in generated(600, seed=0)]
+    lines = [json.dumps(row) for row in generated(1500, seed=0)]
     (folder / "topics.jsonl").write_text("\n".join(lines), "utf-8")
     run = ["--encoder", "minilm", "--max-tokens", "128", "--epochs", "10", "--no-progress"]
     _python("-m", "train", "ce", "--dataset", "topics.jsonl", *run, "--out", "run", folder=folder)
@@ -89,8 +101,8 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def running(*words: str) -> Iterator[str]:
-    """A server whose first line ends in its address."""
+def running(*words: str) -> Iterator[tuple[str, int]]:
+    """Address and process id of a server whose first line ends in its address."""
     with subprocess.Popen(
         [sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True, env=environment()
     ) as server:
@@ -98,7 +110,7 @@ def running(*words: str) -> Iterator[str]:
             assert server.stdout is not None  # noqa: S101 - it is a pipe
             address = server.stdout.readline().split()[-1]
             _wait(address)
-            yield address
+            yield address, server.pid
         finally:
             server.terminate()
 
@@ -115,9 +127,19 @@ def _wait(address: str) -> None:
     raise TimeoutError(f"{address} does not answer")
 
 
-def served(address: str, requests: list[bytes], texts_each: int, connections: int) -> Burst:
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def served(
+    server: tuple[str, int], requests: list[bytes], texts_each: int, connections: int
+) -> Burst:
     """Send all requests over so many connections, each waiting for its answer."""
+    address, pid = server
     seconds: list[float] = []
+    cpu = cpu_seconds(pid)
 
     async def connection(client: httpx.AsyncClient, own: list[bytes]) -> None:
         for content in own:
@@ -139,7 +161,9 @@ def served(address: str, requests: list[bytes], texts_each: int, connections: in
             return time.perf_counter() - started
 
     total = asyncio.run(main())
-    return Burst(len(requests) * texts_each / total, float(np.quantile(seconds, 0.99)))
+    count = len(requests) * texts_each
+    cpu = (cpu_seconds(pid) - cpu) / count
+    return Burst(count / total, float(np.quantile(seconds, 0.99)), cpu)
 
 
 def raw(bundle: Bundle, batches: list[list[str]]) -> Burst:
@@ -150,14 +174,16 @@ def raw(bundle: Bundle, batches: list[list[str]]) -> Burst:
     session = ort.InferenceSession(str(bundle.model_path), options)
     content = (bundle.path / "tokenizer.json").read_text("utf-8")
     encoder = TokenEncoder(content, bundle.manifest.input.max_tokens or 0)
-    seconds = []
+    seconds, cpu = [], time.process_time()
     for batch in batches:
         started = time.perf_counter()
         ids, mask = encoder.encode(batch)
         feed = {"input_ids": ids, "attention_mask": mask, "k": np.array(TOP_K)}
         session.run(["top_scores", "top_labels"], feed)
         seconds.append(time.perf_counter() - started)
-    return Burst(sum(map(len, batches)) / sum(seconds), float(np.quantile(seconds, 0.99)))
+    count = sum(map(len, batches))
+    cpu = (time.process_time() - cpu) / count
+    return Burst(count / sum(seconds), float(np.quantile(seconds, 0.99)), cpu)
 
 
 def measure(options: argparse.Namespace, folder: Path) -> None:
@@ -170,11 +196,18 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
     batches = [texts[i : i + at_once] for i in range(0, len(texts), at_once)]
     with ExitStack() as stack:
         ours = stack.enter_context(running("serve", str(full), "--port", "0"))
+        cores = str(os.cpu_count())
+        threaded = stack.enter_context(
+            running("serve", str(full), "--port", "0", "--threads", cores)
+        )
         int8 = stack.enter_context(running("serve", str(small), "--port", "0"))
         plain = stack.enter_context(running("benchmarks.text_serving", "--plain"))
         contestants: dict[str, Callable[[], Burst]] = {
             "onnxruntime alone": lambda: raw(bundle, batches),
             "our server": lambda: served(ours, bodies, options.texts, options.connections),
+            "our server, all cores": lambda: served(
+                threaded, bodies, options.texts, options.connections
+            ),
             "our server, int8": lambda: served(int8, bodies, options.texts, options.connections),
             "FastAPI + transformers": lambda: served(
                 plain, bodies, options.texts, options.connections
@@ -184,14 +217,16 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
             {name: burst() for name, burst in contestants.items()} for _ in range(options.rounds)
         ]
     print(f"{options.texts} text(s) a request, {options.connections} connections")
-    print("| contestant | texts/s | p99 ms | times our server |\n|---|--:|--:|--:|")
+    print("| contestant | texts/s | p99 ms | CPU ms a text | times our server |")
+    print("|---|--:|--:|--:|--:|")
     for name in contestants:
         speed = statistics.median(r[name].texts_per_second for r in rounds)
         p99 = statistics.median(r[name].p99 for r in rounds) * 1e3
         ratio = statistics.median(
             r[name].texts_per_second / r["our server"].texts_per_second for r in rounds
         )
-        print(f"| {name} | {speed:.0f} | {p99:.0f} | {ratio:.2f} |")
+        cpu = statistics.median(r[name].cpu for r in rounds) * 1e3
+        print(f"| {name} | {speed:.0f} | {p99:.0f} | {cpu:.1f} | {ratio:.2f} |")
 
 
 def serve_plain() -> None:
@@ -201,7 +236,6 @@ def serve_plain() -> None:
     import torch  # noqa: PLC0415
     import uvicorn  # noqa: PLC0415
     from fastapi import FastAPI  # noqa: PLC0415
-    from pydantic import BaseModel  # noqa: PLC0415
     from transformers import (  # noqa: PLC0415
         AutoModelForSequenceClassification,
         AutoTokenizer,
@@ -215,10 +249,6 @@ def serve_plain() -> None:
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=len(TOPICS))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     classify = pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=TOP_K)
-
-    class Body(BaseModel):
-        inputs: list[str]
-        top_k: int
 
     app = FastAPI()
 

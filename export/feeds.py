@@ -29,6 +29,15 @@ def cut(feed: Feed, start: int, end: int) -> Feed:
     return {name: array[start:end] for name, array in feed.items()}
 
 
+def alone(feed: Feed, row: int) -> Feed:
+    """One row, as it is fed without others beside it: tokens without padding."""
+    part = cut(feed, row, row + 1)
+    if "attention_mask" not in part:
+        return part
+    length = int(part["attention_mask"].sum())
+    return {name: array[:, :length] for name, array in part.items()}
+
+
 def repeated(feed: Feed, rows: int) -> Feed:
     """As many rows as told, the same ones over and over."""
     chosen = np.arange(rows) % rows_in(feed)

@@ -19,7 +19,7 @@ from export.bundle import (
     Bundle,
     BundleError,
 )
-from export.feeds import GRAPH_INPUTS, repeated
+from export.feeds import GRAPH_INPUTS, Feed, cut, repeated
 from serve.encoders import Encode, encoder_of
 from serve.inputs import DenseRows, Parts, Rows, TextRows, in_order, sparse_rows
 from serve.label_index import LabelIndex
@@ -32,6 +32,7 @@ OUTPUTS = {
     "top_labels": ("tensor(int64)", 2),
 }
 EMBEDDING = {"embedding": ("tensor(float)", 2)}
+SCORED = ("top_scores", "top_labels", "scores")
 WARM_UP_SECONDS = 0.1
 
 
@@ -134,8 +135,7 @@ class OnnxPredictor:
         if bundle.probe_texts is not None:
             texts = bundle.probe_texts
             return TextRows([texts[i % len(texts)] for i in range(count or len(texts))])
-        feed = bundle.probe if count is None else repeated(bundle.probe, count)
-        return DenseRows(feed["features"]) if "features" in feed else sparse_rows(feed)
+        return _rows_of(bundle.probe if count is None else repeated(bundle.probe, count))
 
     def run(self, rows: Rows, k: int, *, with_scores: bool = False) -> Scored:
         """Score rows, and rank the best `k` labels of each."""
@@ -156,10 +156,26 @@ class OnnxPredictor:
         arrays = [in_order(part, parts.order) for part in zip(*answers, strict=True)]
         return Scored(arrays[0], arrays[1], arrays[2] if with_scores else None)
 
+    def _probe_answers(self) -> Scored:
+        """Scores of the probe rows; in 8 bits of each by itself, as others would change them."""
+        if self.manifest.quantized is None:
+            return self.run(self.probe_rows(), 1, with_scores=True)
+        texts, count = self.bundle.probe_texts, len(self.bundle.probe_scores)
+        each = [
+            self.run(
+                TextRows([texts[row]]) if texts else _rows_of(cut(self.bundle.probe, row, row + 1)),
+                1,
+                with_scores=True,
+            )
+            for row in range(count)
+        ]
+        arrays = ([getattr(one, name) for one in each] for name in SCORED)
+        return Scored(*map(np.concatenate, arrays))
+
     def _replay_probe(self) -> None:
         path, expected = self.bundle.path, self.bundle.probe_scores
         try:
-            best = self.run(self.probe_rows(), 1, with_scores=True)
+            best = self._probe_answers()
             scores = best.scores
             if self._search is not self._graph or self._index is not None:
                 best = self.run(self.probe_rows(), 1)
@@ -180,6 +196,10 @@ class OnnxPredictor:
                 f"{path}: scores of the probe rows differ from the bundle's by {difference:.2g}, "
                 f"more than {allowed:g}; export it again on this kind of machine"
             )
+
+
+def _rows_of(feed: Feed) -> Rows:
+    return DenseRows(feed["features"]) if "features" in feed else sparse_rows(feed)
 
 
 def _warm_up(predictor: Any, rows: Rows) -> float:  # noqa: ANN401 - one that is half built
