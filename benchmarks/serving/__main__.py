@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -90,6 +91,8 @@ class Results:
 
 def main(options: Options) -> None:
     """Measure and write."""
+    # As an exception, so that no server is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     if shutil.which("wrk") is None:
         sys.exit("error: this comparison needs wrk: apt-get install wrk")
     bundle = model.write(options.folder / "model")
