@@ -28,7 +28,7 @@ def label_lists(targets):
     return [np.flatnonzero(row).tolist() for row in targets]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=scored())
 def test_precision_recall_and_ndcg_agree_with_napkinxc(data):
     scores, targets, k = data
@@ -76,7 +76,7 @@ def test_perfect_rankings_have_psp_one_even_with_fewer_labels_than_k():
     assert metrics.psp_at_k(ranked, targets, propensity, k=1) == pytest.approx(1.0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=scored(), seed=st.integers(0, 9))
 def test_pair_recall_counts_each_pair_of_the_slice_once(data, seed):
     scores, targets, k = data

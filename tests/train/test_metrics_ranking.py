@@ -53,7 +53,7 @@ def padded(scores, targets):
     return np.hstack([scores, low]), np.hstack([targets, np.zeros((len(targets), 1), bool)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=scored())
 def test_lrap_and_coverage_follow_scikit_learn_on_ties_and_empty_rows(data):
     scores, targets = padded(*data)
@@ -63,7 +63,7 @@ def test_lrap_and_coverage_follow_scikit_learn_on_ties_and_empty_rows(data):
     assert metrics.coverage_error(scores, targets) == pytest.approx(expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=scored())
 def test_ranking_loss_follows_scikit_learn_on_ties_empty_and_full_rows(data):
     scores, targets = data
@@ -74,7 +74,7 @@ def test_ranking_loss_follows_scikit_learn_on_ties_empty_and_full_rows(data):
     assert metrics.ranking_loss(scores, targets) == pytest.approx(expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=scored())
 def test_mean_average_precision_breaks_ties_by_lower_label_and_row(data):
     scores, targets = data
@@ -113,7 +113,7 @@ def test_rankings_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
     assert (metrics.top_k(scores, 4) == best).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=scored(), share=st.floats(0, 1))
 def test_top_k_ranks_by_score_then_by_lower_label(data, share):
     scores, _ = data
@@ -135,7 +135,7 @@ def test_permuting_labels_permutes_the_ranking_and_keeps_the_metrics():
     assert metrics.lrap(moved, moved_targets) == pytest.approx(metrics.lrap(scores, targets))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pairs=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
 def test_balanced_error_is_the_mean_error_of_the_labels_present(pairs):
     predicted, true = np.array(pairs).T

@@ -55,7 +55,7 @@ ORACLES = {
 
 
 @pytest.mark.parametrize("metric", ORACLES, ids=lambda metric: metric.__name__)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pair=set_pairs())
 def test_set_metric_agrees_with_oracle_dense_and_sparse(metric, pair):
     predicted, targets = pair
@@ -74,7 +74,7 @@ def test_hamming_and_subset_agree_with_scikit_learn():
     assert metrics.subset_accuracy(predicted, targets) == pytest.approx(expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pair=set_pairs())
 def test_example_f1_that_skips_empty_rows_is_the_mean_over_the_others(pair):
     predicted, targets = pair

@@ -138,7 +138,7 @@ def test_evaluate_refuses_bad_input_in_one_sentence(change, message):
         metrics.evaluate(**{"scores": scores, "targets": targets, "thresholds": 0.5, **change})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     data=st.tuples(st.integers(1, 5), st.integers(1, 5)).flatmap(
         lambda shape: st.tuples(

@@ -88,7 +88,7 @@ def test_thresholds_mean_the_same_in_float32_float64_and_json():
     assert float(scores[0, 0]) >= read_back
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=scored())
 def test_per_label_thresholds_reach_the_best_f1_there_is(data):
     scores, targets = data

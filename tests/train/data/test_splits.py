@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from iterstrat.ml_stratifiers import MultilabelStratifiedShuffleSplit
 from scipy import sparse
@@ -58,7 +58,6 @@ matrices = st.tuples(
 ).map(lambda a: np.random.default_rng(a[2]).random((a[0], a[1])) < a[3])
 
 
-@settings(deadline=None)
 @given(matrices, st.sampled_from(["60/20/20", "80/10/10", "34/33/33"]), st.integers(0, 99))
 def test_parts_are_disjoint_complete_sorted_and_of_the_right_size(targets, rule, seed):
     split = make_split(as_data(targets), rule, seed)
@@ -72,7 +71,6 @@ def test_parts_are_disjoint_complete_sorted_and_of_the_right_size(targets, rule,
     assert split.rule == rule
 
 
-@settings(deadline=None)
 @given(matrices, st.integers(0, 99))
 def test_the_seed_decides(targets, seed):
     first, again = (make_split(as_data(targets), "60/20/20", seed) for _ in range(2))
@@ -84,7 +82,6 @@ def test_another_seed_gives_another_split():
     assert not np.array_equal(make_split(data, seed=0).test, make_split(data, seed=1).test)
 
 
-@settings(deadline=None)
 @given(matrices, st.integers(0, 99))
 def test_exchanges_never_make_the_label_counts_less_even(targets, seed):
     matrix = sparse.csr_array(targets.astype(np.uint8))
