@@ -6,6 +6,7 @@ SIGTERM or SIGINT all workers answer what they accepted; when the parent dies th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -60,10 +61,14 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
             f"most {megabytes:,.0f} MB in memory"
         )
 
-    if len(listeners) == 1:
-        serve_here(settings, listeners[0], Place(), lambda service: on_ready([_report(service)]))
-    else:
-        Supervisor(settings, listeners, on_ready).run()
+    with contextlib.ExitStack() as open_sockets:
+        for listener in listeners:
+            open_sockets.enter_context(listener)
+        if len(listeners) == 1:
+            place = Place()
+            serve_here(settings, listeners[0], place, lambda service: on_ready([_report(service)]))
+        else:
+            Supervisor(settings, listeners, on_ready).run()
 
 
 def _report(service: Service) -> dict[str, Any]:
@@ -97,8 +102,10 @@ class Supervisor:
         Raises:
             UserError: The workers cannot serve what they should.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        before = {
+            number: signal.signal(number, self._on_signal)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
         try:
             while self._stopped_at is None or any(self._workers):
                 self._tend()
@@ -106,6 +113,8 @@ class Supervisor:
         finally:
             for worker in filter(None, self._workers):
                 worker.kill()
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopped_at = self._stopped_at or time.monotonic()

@@ -128,8 +128,8 @@ def test_serving_a_bundle_with_one_flipped_byte(run, tmp_path):
     sentence = one_sentence(run("serve", "run/model.bundle", "--port", "0", code=2).stderr)
     assert "was changed after its export" in sentence
     (tmp_path / "folder").mkdir()
-    assert "is not a bundle" in one_sentence(run("serve", "folder", code=2).stderr)
-    assert "does not exist" in one_sentence(run("serve", "nowhere", code=2).stderr)
+    assert "is not a bundle" in one_sentence(run("serve", "folder", "--port", "0", code=2).stderr)
+    assert "does not exist" in one_sentence(run("serve", "nowhere", "--port", "0", code=2).stderr)
 
 
 @pytest.mark.parametrize(
