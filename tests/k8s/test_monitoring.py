@@ -44,8 +44,10 @@ def series():
     meters.batch(rows=1, seconds=0.1)
     meters.answer(request_seconds=0.1, queue_seconds=0.1)
     telemetry.reject(manifest, 429, "busy")
-    telemetry.watch_in_flight(lambda: 0)
-    telemetry.watch_queue(manifest, lambda: 0)
+    for gauge in ("in_flight_requests", "ready_workers"):
+        telemetry.watch(lambda: 0, gauge)
+    for gauge in ("queued_rows", "load_seconds"):
+        telemetry.watch(lambda: 0, gauge, manifest.name, manifest.method)
     families = text_string_to_metric_families(telemetry.exposition().decode())
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}
 

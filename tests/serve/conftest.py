@@ -256,7 +256,7 @@ def run_server(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
 
 @pytest.fixture
 def start_server() -> Callable[..., Any]:
-    """Starts `python -m serve` on a free port and waits for its line."""
+    """Starts `python -m serve` on a free port and waits for its two lines."""
 
     @contextmanager
     def start(*arguments: object) -> Iterator[Running]:
@@ -269,7 +269,9 @@ def start_server() -> Callable[..., Any]:
         )
         try:
             assert process.stdout is not None
-            yield Running(process, process.stdout.readline().rstrip("\n"))
+            line = process.stdout.readline().rstrip("\n")
+            process.stdout.readline()  # about the start
+            yield Running(process, line)
         finally:
             process.kill()
             process.communicate()

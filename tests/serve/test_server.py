@@ -28,7 +28,7 @@ def predict_bytes(model, count=1):
     return json.dumps({"inputs": model.rows(count), "top_k": 2}).encode()
 
 
-def test_it_says_one_line_when_ready_and_answers(start_server, bundle_path, other_path, model):
+def test_it_says_when_it_is_ready_and_answers(start_server, bundle_path, other_path, model):
     with start_server(bundle_path, other_path) as server:
         assert re.fullmatch(r"serving tiny, other on http://127\.0\.0\.1:\d+", server.line)
         row = model.rows(1)[0]
