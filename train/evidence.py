@@ -23,6 +23,12 @@ KEPT_SCORES = (
     "fixed.precision@1",
     "tuned.example_f1", "tuned.micro_f1", "tuned.macro_f1", "tuned.hamming_accuracy",
 )  # fmt: skip
+TAIL_SCORES = (
+    "fixed.precision@3", "fixed.precision@5", "fixed.psp@1", "fixed.psp@3", "fixed.psp@5",
+    *(f"fixed.pair_recall@{k}_quantile_{part}" for k in (1, 10, 50)
+      for part in ("head", "torso", "tail")),
+)  # fmt: skip
+"""How frequent and rare labels fare; kept of runs since they are measured."""
 DIGITS = 6
 LOCAL_FLAGS = {"--out": 1, "--data-dir": 1, "--resume": 0, "--overwrite": 0, "--no-progress": 0}
 """Flags, and how many values each has, that say where a run was and not what it was."""
@@ -168,7 +174,9 @@ def read_results(path: Path) -> list[Record]:
 
 def _from_row(row: dict[str, str]) -> Record:
     plain: dict[str, Any] = {name: NUMBERS.get(name, str)(row[name]) for name in PLAIN_FIELDS}
-    return Record(**plain, scores={name: float(row[name]) for name in KEPT_SCORES})
+    scores = {name: float(row[name]) for name in KEPT_SCORES}
+    scores |= {name: float(row[name]) for name in TAIL_SCORES if row.get(name)}
+    return Record(**plain, scores=scores)
 
 
 def add_results(records: Sequence[Record], folder: Path) -> dict[Path, int]:
@@ -188,11 +196,12 @@ def results_text(records: Sequence[Record]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     first, last = PLAIN_FIELDS[:8], PLAIN_FIELDS[8:]
-    writer.writerow([*first, *KEPT_SCORES, *last])
+    writer.writerow([*first, *KEPT_SCORES, *last, *TAIL_SCORES])
     for record in records:
         scores = [round(record.scores[name], DIGITS) for name in KEPT_SCORES]
+        tail = [round(record.scores[n], DIGITS) if n in record.scores else "" for n in TAIL_SCORES]
         plain = [[getattr(record, name) for name in names] for names in (first, last)]
-        writer.writerow([*plain[0], *scores, *plain[1]])
+        writer.writerow([*plain[0], *scores, *plain[1], *tail])
     return text.getvalue()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
-from train.evidence import KEPT_SCORES, Record, mean_score, read_results
+from train.evidence import KEPT_SCORES, TAIL_SCORES, Record, mean_score, read_results
 from train.published import Numbers, Paper, Published, published
 
 HEAD = """\
@@ -22,6 +22,12 @@ number and how far ours is above it, worse ones included. Bold is our best; `?` 
 is doubtful in its source. Seconds are those of training one run, often beside others on the same
 cores.
 """
+TAIL_TABLE = {
+    "fixed.precision@1": "P@1", "fixed.precision@3": "P@3", "fixed.precision@5": "P@5",
+    "fixed.psp@1": "PSP@1", "fixed.psp@3": "PSP@3", "fixed.psp@5": "PSP@5",
+    **{f"fixed.pair_recall@10_quantile_{part}": f"R@10 {part}"
+       for part in ("head", "torso", "tail")},
+}  # fmt: skip
 EMPTY = "\nNo run has been added yet.\n"
 NOT_RUN = "no run"
 
@@ -58,7 +64,7 @@ def _comparable(record: Record, splits: set[str]) -> Numbers:
 def _section(records: Sequence[Record], numbers: Numbers) -> str:
     """One table of methods on the same rows, its sources, and the command that repeats it."""
     first = records[0]
-    lines = [_rows_sentence(first), "", *_table(records, numbers), ""]
+    lines = [_rows_sentence(first), "", *_table(records, numbers), "", *_tail_table(records)]
     for paper in _papers(numbers):
         theirs = paper.split_of(first.dataset)
         where = f"split {theirs}" if theirs == first.split else f"split {theirs}, unlike ours"
@@ -102,6 +108,29 @@ def _table(records: Sequence[Record], numbers: Numbers) -> Iterable[str]:
             known = numbers[method]
             cells = [_cell([], score, known.get(score), best[score]) for score in scores]
             yield "| " + " | ".join([method, "0", *cells, ""]) + " |"
+
+
+def _tail_table(records: Sequence[Record]) -> Iterable[str]:
+    """Frequent against rare labels, of the runs that measured them."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        if set(TAIL_SCORES) <= set(record.scores):
+            groups.setdefault(record.setting, []).append(record)
+    if not groups:
+        return
+    means = {
+        setting: {score: mean_score(group, score) for score in TAIL_TABLE}
+        for setting, group in groups.items()
+    }
+    best = {s: max(mean.value for row in means.values() if (mean := row[s])) for s in TAIL_TABLE}
+    yield "Frequent and rare labels, by thirds of the training frequencies (R@10: recall of pairs):"
+    yield ""
+    yield "| " + " | ".join(["method", "seeds", *TAIL_TABLE.values()]) + " |"
+    yield "|---|--:|" + "---|" * len(TAIL_TABLE)
+    for setting, row in means.items():
+        cells = [f"**{m}**" if m and m.value == best[s] else str(m) for s, m in row.items()]
+        yield "| " + " | ".join([_name(setting), str(len(groups[setting])), *cells]) + " |"
+    yield ""
 
 
 def _title(score: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 import train.cli
 from train.errors import DataError
 from train.evidence import (
+    TAIL_SCORES,
     Record,
     add_results,
     mean_score,
@@ -27,6 +28,18 @@ def test_rows_are_read_as_they_were_written(tmp_path, record):
     records = [record(seed=0), record("seal:nce", 1, 0.123457, changed="lr=0.1 hidden=[4,4]")]
     assert add_results(records, tmp_path) == {tmp_path / "genbase.csv": 2}
     assert read_results(tmp_path / "genbase.csv") == records
+
+
+def test_scores_of_rare_labels_are_kept_where_a_run_has_them(tmp_path, record):
+    tail = {name: round(0.25 + 0.01 * i, 2) for i, name in enumerate(TAIL_SCORES)}
+    known = record()
+    measured = record("sampled", scores={**known.scores, **tail})
+    add_results([known, measured], tmp_path)
+    assert read_results(tmp_path / "genbase.csv") == [known, measured]
+    page = results_page(tmp_path)
+    (row,) = (line for line in page.splitlines() if line.startswith("| sampled | 1 | **0.4000**"))
+    assert f"{tail['fixed.pair_recall@10_quantile_tail']:.4f}" in row
+    assert page.count("| ce |") == 1  # it has no rare labels to show
 
 
 def test_a_run_with_the_same_settings_replaces_the_earlier_one(tmp_path, record):
