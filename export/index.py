@@ -16,7 +16,7 @@ from export.verify import LEAST_RECALL
 LEAST_LABELS = 10_000
 """Fewer are scored faster one and all."""
 TRAINING_VECTORS_PER_CELL, TRAINING_ROUNDS = 40, 10
-"""More of either took minutes and found no more labels."""
+"""More of either took minutes; in the one index compared, no more labels were found."""
 TOP_K = 10
 
 
