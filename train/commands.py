@@ -118,10 +118,13 @@ def _resuming(command: str) -> str:
 def _print_settings(console: Console, prepared: Prepared) -> None:
     data, sizes = prepared.data, prepared.split.sizes()
     n_features = prepared.problem.shape.n_features
+    image = data.image
+    what = f"{n_features} features, {data.n_labels} labels"
+    if image is not None:
+        what = f"images of {image.height} x {image.width} pixels"
     console.print(
-        f"[bold]{prepared.method_name}[/] on [bold]{data.name}[/]: {n_features} features, "
-        f"{data.n_labels} labels, {sizes[0]}/{sizes[1]}/{sizes[2]} rows "
-        f"({prepared.split.rule}), {prepared.problem.device}"
+        f"[bold]{prepared.method_name}[/] on [bold]{data.name}[/]: {what}, "
+        f"{sizes[0]}/{sizes[1]}/{sizes[2]} rows ({prepared.split.rule}), {prepared.problem.device}"
     )
     unused = TEXT_OPTIONS if prepared.texts is None else ()
     values = config_values(prepared.config).items()
