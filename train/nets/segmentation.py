@@ -145,7 +145,8 @@ class CropAverage(nn.Module):
         if self._is_crop(x):
             logits: Tensor = self.network(x)
             return logits
-        return self._averaged(self.network(self.crops(x)), len(x))
+        # Its `len` would freeze an exported graph to the rows of its tracing.
+        return self._averaged(self.network(self.crops(x)), x.shape[0])
 
     def begin(self, x: Tensor) -> Tensor:
         """Do what is the same in every pass; see `FullyConvolutional`."""
