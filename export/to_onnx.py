@@ -25,6 +25,7 @@ from export.head import FILED_BYTES, SEARCHED, TABLE, add_exact_head, add_int8_h
 from export.inputs import GraphInputs, Trunk
 from export.manifest import LabelTable
 from train.checkpoint import FromTokens
+from train.nets.inference import GradientInference
 
 OPSET = 20
 LEAST_FILED_BYTES = 2**16
@@ -40,7 +41,7 @@ class WithPath(nn.Module):
         self.before = nn.Sequential(*before)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Map (rows, width) to logits (rows, labels) and every point of the way."""
+        """Map (rows, width) to logits (rows, labels) and (rows, 1 + steps, starts, labels)."""
         answer: tuple[Tensor, Tensor] = self.inference.with_path(self.before(features))
         return answer
 
@@ -86,7 +87,7 @@ def parts_of(predictor: nn.Module) -> list[Any]:
 
 def descends(predictor: nn.Module) -> bool:
     """Whether a predictor finds its answer by gradient-based inference."""
-    return hasattr(network_of(predictor), "with_path")
+    return isinstance(network_of(predictor), GradientInference)
 
 
 def embeds(predictor: nn.Module) -> bool:

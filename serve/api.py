@@ -2,6 +2,7 @@
 
 {"inputs": [[0.1, ...]] or [{"3": 1.0}] or ["some text"], "top_k": 5,
  "threshold": 0.5 or "tuned" or "per-label", "model": "..."}
+A model of images takes "mask": "png" or "rle" in place of "top_k", see `serve.images`.
 {"model": {"name", "version", "method"}, "predictions": [{"labels": [...], "scores": [...]}],
  "latency_ms": {"queue", "inference", "total"}, "request_id": "..."}
 """
@@ -20,16 +21,19 @@ from numpy.typing import NDArray
 
 from export.bundle import Bundle
 from serve.errors import InvalidInputError, MalformedBodyError, UnknownModelError
+from serve.images import FORMATS, mask_answers
 from serve.inputs import Rows
+from serve.kinds import kind_of
 from serve.predictor import Embedded, Scored
-from serve.rows import RowRules, kind_of, may_hold_booleans, parse_rows
+from serve.rows import RowRules, may_hold_booleans, parse_rows
 from train.errors import did_you_mean
 
 Model = TypeVar("Model")
 
-PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model")
+PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model", "mask")
 EMBED_FIELDS = ("inputs", "model")
 DEFAULT_TOP_K = 5
+MASK_THRESHOLD = np.float32(0.5)
 THRESHOLD_WORDS = ("tuned", "per-label")
 # orjson points at the number or at the sign before it; Python's json writes these words.
 NOT_JSON_NUMBERS = re.compile(r"-?(NaN|Infinity|nan|inf)")
@@ -54,7 +58,13 @@ class ModelWire:
         head = {"name": manifest.name, "version": manifest.version, "method": manifest.method}
         spec = manifest.input
         return cls(
-            rules=RowRules(spec.kind, spec.width or 0, max_rows, max_characters),
+            rules=RowRules(
+                spec.kind,
+                spec.width or 0,
+                max_rows,
+                max_characters,
+                None if spec.image is None else (spec.image.height, spec.image.width),
+            ),
             label_count=manifest.label_count,
             tuned=np.float32(manifest.thresholds.tuned),
             per_label=bundle.per_label,
@@ -72,11 +82,15 @@ class PredictCall:
     """At most so many labels a row; None: every label that reaches the threshold."""
     threshold: np.float32 | NDArray[np.float32] | None
     """One for all labels, or one for each (labels,)."""
+    mask: str | None = None
+    """How to answer with masks, one of `FORMATS`; None: with labels."""
 
     @property
     def needs_scores(self) -> bool:
         """Whether labels beyond the best `top_k` matter, which the graph does not rank."""
-        return self.threshold is not None and (self.top_k is None or self.threshold.ndim == 1)
+        return self.mask is not None or (
+            self.threshold is not None and (self.top_k is None or self.threshold.ndim == 1)
+        )
 
     @property
     def k(self) -> int:
@@ -202,12 +216,30 @@ def call_of(fields: dict[str, Any], rows: Rows, wire: ModelWire) -> PredictCall:
 
 def _limits(
     fields: dict[str, Any], wire: ModelWire
-) -> tuple[int | None, np.float32 | NDArray[np.float32] | None]:
+) -> tuple[int | None, np.float32 | NDArray[np.float32] | None, str | None]:
     threshold = _threshold(fields.get("threshold"), wire)
+    mask = _mask(fields, wire)
+    if mask is not None:
+        return None, MASK_THRESHOLD if threshold is None else threshold, mask
     top_k = _top_k(fields.get("top_k"), wire.label_count)
     if top_k is None and threshold is None:
         top_k = min(DEFAULT_TOP_K, wire.label_count)
-    return top_k, threshold
+    return top_k, threshold, None
+
+
+def _mask(fields: dict[str, Any], wire: ModelWire) -> str | None:
+    value = fields.get("mask")
+    if wire.rules.image is None:
+        if value is not None:
+            raise InvalidInputError('"mask" is for models of images: leave it out')
+        return None
+    if fields.get("top_k") is not None:
+        raise InvalidInputError('this model answers with masks: leave "top_k" out')
+    if value not in (None, *FORMATS):
+        raise InvalidInputError(
+            f'"mask" must be {" or ".join(map(json.dumps, FORMATS))}, got {_shown(value)}'
+        )
+    return value or FORMATS[0]
 
 
 def _top_k(value: object, label_count: int) -> int | None:
@@ -261,20 +293,28 @@ def answer(
     call: PredictCall, scored: Scored, wire: ModelWire, request_id: str, latency: Latency
 ) -> bytes:
     """The body of a 200 answer."""
-    names = wire.labels
     return orjson.dumps(
         {
             "model": wire.head,
-            "predictions": [
-                {"labels": [names[label] for label in labels], "scores": scores}
-                for labels, scores in _ranked(call, scored)
-            ],
+            "predictions": _predictions(call, scored, wire),
             "latency_ms": _milliseconds(latency),
             "request_id": request_id,
         },
         # Writes float32 with as few digits as tell it from its neighbours.
         option=orjson.OPT_SERIALIZE_NUMPY,
     )
+
+
+def _predictions(call: PredictCall, scored: Scored, wire: ModelWire) -> list[dict[str, Any]]:
+    if call.mask is not None and wire.rules.image is not None:
+        assert scored.scores is not None  # noqa: S101 - see `needs_scores`
+        assert call.threshold is not None  # noqa: S101 - see `_limits`
+        return list(mask_answers(scored.scores, call.threshold, wire.rules.image, call.mask))
+    names = wire.labels
+    return [
+        {"labels": [names[label] for label in labels], "scores": scores}
+        for labels, scores in _ranked(call, scored)
+    ]
 
 
 def _milliseconds(latency: Latency) -> dict[str, float]:

@@ -34,6 +34,7 @@ commands
   compare                  methods side by side over seeds, beside the papers' numbers
   results FOLDER...        add finished runs to the committed results
   report RUN...            tables and plots of finished runs, as one HTML page
+  masks RUN...             test images with their true masks and those of runs, as one picture
   probe MODEL              how good the features of a model are, by logistic regressions on them
 
 `python -m train METHOD --help` shows the options of a method.
@@ -57,6 +58,7 @@ def dispatch(argv: Sequence[str]) -> int:
         "results": results_command,
         "report": _report_command,
         "probe": _probe_command,
+        "masks": _masks_command,
     }
     if argv[0] in commands:
         return commands[argv[0]](console, argv[1:])
@@ -86,6 +88,12 @@ def _probe_command(console: Console, argv: Sequence[str]) -> int:
     with needs_extra("report", "the plot of a probe"):
         from train.probe_command import probe_command  # noqa: PLC0415 - may be missing
     return probe_command(console, argv)
+
+
+def _masks_command(console: Console, argv: Sequence[str]) -> int:
+    with needs_extra("report", "drawing masks"):
+        from train.masks_command import masks_command  # noqa: PLC0415 - may be missing
+    return masks_command(console, argv)
 
 
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:

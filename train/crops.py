@@ -22,7 +22,7 @@ def as_images(rows: Tensor, height: int, width: int) -> Tensor:
 def crop_rows(rows: Tensor, image: ImageShape, top: int, left: int) -> Tensor:
     """The crops that begin there, of flat images or masks (batch, ...): flat again."""
     height, width = image.crop
-    lines = rows.unflatten(1, (image.height, image.width, -1))
+    lines: Tensor = rows.unflatten(1, (image.height, image.width, -1))
     return lines[:, top : top + height, left : left + width].flatten(1)
 
 

@@ -131,8 +131,9 @@ def inference_of(
     **way: Any,  # noqa: ANN401
 ) -> GradientInference | CropDescent:
     """A predictor that asks an energy network; `way`: the options of `GradientInference`."""
-    inference = GradientInference(net, start, **way)
-    return inference if shape.image is None else CropDescent(inference, shape.image)
+    if shape.image is None:
+        return GradientInference(net, start, **way)
+    return CropDescent(GradientInference(net, start, dtype=torch.float32, **way), shape.image)
 
 
 def _way(config: EnergyConfig) -> dict[str, Any]:

@@ -18,8 +18,6 @@ from train.energy_learning import Nce, NceConfig, nce_predictor
 from train.method import Method
 from train.problem import Problem, Shape
 
-TASKS = ("multilabel", "segmentation")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Config(NceConfig):

@@ -192,8 +192,3 @@ class CropDescent(CropAverage):
         """Where each descent begins."""
         start: Tensor | nn.Module = self.network.start
         return start
-
-    def with_path(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return every point of the way too: (places * batch, 1 + steps, starts, pixels)."""
-        logits, path = self.network.with_path(self.crops(x))
-        return self._averaged(logits, x.shape[0]), path
