@@ -37,8 +37,6 @@ def report_command(console: Console, argv: Sequence[str]) -> int:
     if not options.runs:
         raise ConfigError("name at least one run folder: python -m train report RUN...")
     runs = load_runs(options.runs)
-    if any(run.checkpoint.task != "multilabel" for run in runs):
-        raise ConfigError("reports are about labels of rows: python -m train masks draws masks")
     out = options.out or RunFolder(runs[0].folder).report
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out} is in no folder that exists: make it, or name another")
