@@ -131,9 +131,9 @@ def _tail_table(records: Sequence[Record], board: Numbers) -> Iterable[str]:
     for setting, row in means.items():
         cells = [f"**{m}**" if m and m.value == best[s] else str(m) for s, m in row.items()]
         yield "| " + " | ".join([_name(setting), str(len(groups[setting])), *cells]) + " |"
-    for method, row in board.items():
-        name = f"{method}, {next(iter(row.values())).paper.name}"
-        cells = [_theirs(row[score]) if score in row else "" for score in TAIL_TABLE]
+    for method, known in board.items():
+        name = f"{method}, {next(iter(known.values())).paper.name}"
+        cells = [_theirs(known[score]) if score in known else "" for score in TAIL_TABLE]
         yield "| " + " | ".join([name, "", *cells]) + " |"
     yield ""
 
