@@ -1,6 +1,6 @@
 # Everything a developer or a newcomer runs. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench results openapi tools
+.PHONY: help setup demo test fuzz check format bench results openapi tools
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,6 +27,9 @@ demo: $(VENV)/.run  ## install, train two methods, export, serve, predict
 # One torch thread in each of the parallel workers: threads that compete are far slower than one.
 test: $(VENV)/.dev  ## run all tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
+
+fuzz: $(VENV)/.dev  ## the long form of tests that draw at random
+	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 $(PY) -m pytest -n auto --dist worksteal --timeout 3000 tests/pipeline/test_killed.py
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(VENV)/bin/ruff format --check .
