@@ -179,7 +179,7 @@ def _limits(manifest: Manifest) -> list[str]:
     lines = [
         "## Limits",
         "",
-        "- The scores above are of test rows of the same data set; nothing here was measured on other data.",
+        "- The scores above are of test rows of the same data set, and of no other rows.",
         "- Scores of the exported graph differ from those of the trained network by at most "
         f"{manifest.largest_difference:.1e} on the test rows that were compared.",
     ]

@@ -35,14 +35,15 @@ function rowsNow(model, now) {
 
 function ratioLine(model, largest, baseline) {
   const what = model.name === baseline ? `${model.name} (baseline)` : model.name;
-  const ratio = model.ratio === null ? "not asked yet" : `${fixed(model.ratio, 2)} ×`;
+  const ratio = model.ratio === null ? "–" : `${fixed(model.ratio, 2)} ×`;
+  const note = model.ratio === null ? "not asked yet" : model.method;
   return make(
     "li",
     {},
     make("span", { className: "name" }, what),
     bar(model.ratio === null ? 0 : model.ratio / largest),
     make("span", { className: "number" }, ratio),
-    make("span", { className: "verdict" }, model.method),
+    make("span", { className: "verdict" }, note),
   );
 }
 

@@ -38,7 +38,8 @@ export function showAnswers(names, answers) {
   byId("answers").replaceChildren(...answers.map((answer, i) => column(names[i], answer, different)));
   const failures = answers.filter((answer) => answer.status !== 200).length;
   const failed = failures ? `, ${failures} of them could not answer` : "";
-  say(byId("compare-state"), `${names.length} models${failed}: ${different.size} labels are not in all answers.`);
+  const verdict = different.size ? `labels that are not in all answers: ${different.size}` : "all give the same labels";
+  say(byId("compare-state"), `Models asked: ${names.length}${failed}; ${verdict}.`);
 }
 
 /** Take back what is shown. */
