@@ -12,7 +12,8 @@ const WAIT_MS = 100;
 
 let models = [];
 let known = "";
-let model = null; // the detail of the chosen model
+let model = null; // the detail of the chosen model, once it is there
+let choosing = Promise.resolve(); // until it is
 let answer = null; // its last answer, for the row as it stands
 let nextExample = 0;
 const newestModel = server.latest();
@@ -57,7 +58,9 @@ function draw() {
 const predict = () =>
   attempt(async () => {
     const body = { model: model.name, inputs: [typedRow()], top_k: wantedK(model.label_count) };
-    answer = await server.predict(body, newestAnswer());
+    const given = await server.predict(body, newestAnswer());
+    if (model?.name !== body.model) return; // another was chosen meanwhile
+    answer = given;
     problem("");
     draw();
   });
@@ -114,13 +117,14 @@ function prepareControls() {
 /** Let the slider stand where the rule is, if that is one number. */
 function showRule() {
   const slider = byId("threshold");
-  if (byId("rule").value === "tuned") slider.value = model.thresholds.tuned;
+  if (model !== null && byId("rule").value === "tuned") slider.value = model.thresholds.tuned;
   byId("threshold-shown").value = fixed(Number(slider.value), 2);
 }
 
-const chooseModel = () =>
+const loadModel = () =>
   attempt(async () => {
     forget();
+    model = null;
     nextExample = 0;
     say(byId("example-state"), "");
     const chosen = models.find(({ name }) => name === byId("model").value);
@@ -132,11 +136,16 @@ const chooseModel = () =>
     showCard(model);
   });
 
+function chooseModel() {
+  choosing = loadModel();
+  return choosing;
+}
+
 const loadExample = () =>
   attempt(async () => {
     const name = model.name;
     const { input, row, rows } = await server.example(name, nextExample);
-    if (name !== model.name) return;
+    if (model?.name !== name) return;
     byId("row").value = typeof input === "string" ? input : JSON.stringify(input);
     nextExample = (row + 1) % rows;
     say(byId("example-state"), `Test row ${row + 1} of ${rows}.`);
@@ -164,8 +173,9 @@ function onModels(loaded) {
 
 function connect() {
   const on = (id, event, work) => byId(id).addEventListener(event, work);
-  const submit = (work) => (event) => {
+  const submit = (work) => async (event) => {
     event.preventDefault();
+    await choosing;
     if (model !== null) work();
   };
   on("ask", "submit", submit(predict));

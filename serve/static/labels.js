@@ -34,7 +34,7 @@ export function showLabels(answer, thresholdOf) {
   const { name, version } = answer.model;
   const { queue, inference, total } = answer.latency_ms;
   const reached = limits.filter((limit, i) => limit === null || reaches(scores[i], limit)).length;
-  const verdict = limits[0] === null ? "no threshold" : `${reached} of ${labels.length} shown reach it`;
+  const verdict = limits[0] === null ? "no threshold" : `${reached} of ${labels.length} shown reach the threshold`;
   say(
     byId("answer-state"),
     `${name}, version ${version}: ${verdict}. ${fixed(total, 2)} ms, ` +

@@ -165,7 +165,9 @@ def test_thresholds_are_live_and_those_of_the_model(open_page, server, model):
     expect(page.get_by_role("combobox", name="Threshold")).to_have_value("number")
     assert verdicts(page) == expected(dict.fromkeys(model.names, 0.8))
     reached = sum(score >= 0.8 for score in scores.values())
-    expect(page.locator("#answer-state")).to_contain_text(f"{reached} of 8 shown reach it")
+    expect(page.locator("#answer-state")).to_contain_text(
+        f"{reached} of 8 shown reach the threshold"
+    )
     choose_rule(page, "none")
     expect(page.locator("#bars .verdict")).to_have_count(0)
 
@@ -280,6 +282,21 @@ def test_another_model_can_be_chosen_and_new_ones_are_seen(
         assert server_unloads(server, "tiny") == 200
         expect(page.get_by_role("combobox", name="Model").locator("option")).to_have_count(1)
         expect(page.get_by_role("combobox", name="Model")).to_have_value("other")
+
+
+def test_a_model_that_comes_slowly_is_waited_for(open_page, serving, bundle_path, other_path):
+    with serving(bundle_path, other_path) as server:
+        page = open_page(server.url)
+        load_example(page)
+        held = []
+        page.route("**/models/other", held.append)
+        page.get_by_role("combobox", name="Model").select_option("other")
+        press(page, "Example row")
+        page.wait_for_timeout(200)
+        expect(page.locator("#bars li")).to_have_count(0)
+        held[0].continue_()
+        shown(page, 4)
+        expect(page.locator("#answer-state")).to_contain_text("other, version")
 
 
 def server_unloads(server, name):
