@@ -115,6 +115,6 @@ class Manifest:
     quantized: dict[str, float] | None = None
     """For a graph in 8 bits: what was compared before it was written."""
     origin: Origin | None = None
-    """None in bundles that were written before it was kept."""
+    """None in early bundles, and where the checkpoint does not tell how rows were split."""
     schema: int = SCHEMA_VERSION
     files: dict[str, FileEntry] = field(default_factory=dict)

@@ -11,9 +11,16 @@ from train.checkpoint import Checkpoint
 from train.errors import DataError
 from train.evidence import read_metrics, without_places
 
+SPLIT = {"rule", "seed", "fraction", "train", "validation", "test"}
 
-def origin_of(checkpoint: Checkpoint, path: Path) -> Origin:
-    """What is known of the training; `metrics.json` counts if it is of these very weights."""
+
+def origin_of(checkpoint: Checkpoint, path: Path) -> Origin | None:
+    """What is known of the training; `metrics.json` counts if it is of these very weights.
+
+    None where the checkpoint does not tell how the rows were split.
+    """
+    if not SPLIT <= set(checkpoint.split):
+        return None
     origin = Origin(
         split=checkpoint.split,
         seed=checkpoint.seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -61,3 +62,8 @@ def test_metrics_that_are_not_of_these_weights_do_not_count(tmp_path, damage):
     origin = origin_of(CHECKPOINT, tmp_path / "model.pt")
     assert (origin.split, origin.epoch) == (SPLIT, 4)
     assert origin.command is origin.scores is None
+
+
+def test_without_a_split_nothing_is_said(tmp_path):
+    write_metrics(tmp_path)
+    assert origin_of(replace(CHECKPOINT, split={"rule": "60/20/20"}), tmp_path / "model.pt") is None

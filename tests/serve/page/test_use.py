@@ -289,7 +289,7 @@ def test_a_model_that_comes_slowly_is_waited_for(open_page, serving, bundle_path
         page = open_page(server.url)
         load_example(page)
         held = []
-        page.route("**/models/other", held.append)
+        page.route("**/models/other", lambda route: held.append(route))  # noqa: PLW0108
         page.get_by_role("combobox", name="Model").select_option("other")
         press(page, "Example row")
         page.wait_for_timeout(200)
