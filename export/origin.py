@@ -19,7 +19,7 @@ def origin_of(checkpoint: Checkpoint, path: Path) -> Origin | None:
 
     None where the checkpoint does not tell how the rows were split.
     """
-    if not SPLIT <= set(checkpoint.split):
+    if not set(checkpoint.split) >= SPLIT:
         return None
     origin = Origin(
         split=checkpoint.split,
