@@ -56,6 +56,7 @@ results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 
 tools:  ## Debian: install the programs without which some tests are skipped
 	command -v promtool || { apt-get update && apt-get install --yes --no-install-recommends prometheus; }
+	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 
 openapi: $(VENV)/.dev  ## write serve/openapi.json anew
 	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json

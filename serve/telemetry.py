@@ -79,6 +79,7 @@ class ModelTotals:
     request_seconds: list[float] = field(default_factory=lambda: [0.0] * (len(SECONDS) + 2))
     inference_seconds: list[float] = field(default_factory=lambda: [0.0] * (len(SECONDS) + 2))
     rows: float = 0.0
+    queued_rows: float = 0.0
 
     @property
     def requests(self) -> float:
@@ -184,6 +185,7 @@ class Telemetry:
 
     def model_totals(self) -> dict[str, ModelTotals]:
         """What all workers counted, by the names of the loaded models."""
+        self.refresh()
         totals = self._counters.totals()
         return {name: _model_totals(totals, about) for name, about in self._manifests.items()}
 
@@ -253,6 +255,7 @@ def _model_totals(totals: dict[Key, list[float]], about: Manifest) -> ModelTotal
         totals[("request_seconds", *key)],
         totals[("inference_seconds", *key)],
         totals[("rows", *key)][0],
+        totals.get(("queued_rows", *key), [0.0])[0],
     )
 
 

@@ -117,7 +117,7 @@ def record_of(metrics: dict[str, Any]) -> Record:
         epochs=metrics["epochs"],
         best_epoch=metrics["best_epoch"],
         seconds=metrics["seconds"],
-        command=_without_places(metrics["command"]),
+        command=without_places(metrics["command"]),
         commit=metrics.get("commit") or "unknown",
         scores={
             f"{group}.{metric}": value
@@ -137,7 +137,8 @@ def _changed(config: MethodConfig, preset: Path | None, name: str) -> str:
     return " ".join(change.replace(" ", "") for change in changes)
 
 
-def _without_places(command: str) -> str:
+def without_places(command: str) -> str:
+    """A command without the flags that name folders of this machine."""
     words, kept = shlex.split(command), []
     while words:
         word = words.pop(0)
