@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from serve.errors import BusyError, ClientGoneError, DeadlinePassedError, TooLargeError
 from serve.inputs import Rows, joined
@@ -48,13 +48,19 @@ class Predictor(Protocol):
 Answer = Scored | Embedded
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The answer to one job, cut out of its batch."""
+class Finished(NamedTuple):
+    """The answer to one job, as rows of the answer to its batch."""
 
-    answer: Answer
+    batch: Answer
+    start: int
+    end: int
     queue_seconds: float
     inference_seconds: float
+
+    @property
+    def answer(self) -> Answer:
+        """The answer to this job alone."""
+        return self.batch.rows(self.start, self.end)
 
 
 Outcome = Finished | Exception
@@ -270,8 +276,7 @@ class MicroBatcher:
         end = 0
         for job in batch:
             start, end = end, end + job.rows
-            share = outcome if len(batch) == 1 else outcome.rows(start, end)
-            job.done(Finished(share, started - job.submitted, seconds))
+            job.done(Finished(outcome, start, end, started - job.submitted, seconds))
 
 
 def _outcome(predictor: Predictor, batch: list[Job]) -> Answer | Exception:

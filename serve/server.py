@@ -18,6 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from serve.app import create_app
+from serve.heads import KnownHeads
 from serve.library import sources_of
 from serve.protocol import FastProtocol
 from serve.service import Place, Service
@@ -61,7 +62,7 @@ def serve_here(
 
 def http_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """How uvicorn is to serve the application."""
-    fast: Any = partial(FastProtocol, app.state.service)
+    fast: Any = partial(FastProtocol, app.state.service, KnownHeads())
     return uvicorn.Config(
         app,
         http=fast if settings.http == "protocol" else "httptools",
