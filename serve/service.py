@@ -161,6 +161,7 @@ class Service:
                 max_batch_rows=settings.max_batch_rows,
                 max_queue_rows=settings.max_queue_rows,
                 max_queue_bytes=MAX_QUEUE_BYTES,
+                max_wait_seconds=settings.max_wait_ms / 1e3,
                 on_batch=meters.batch,
             )
 
