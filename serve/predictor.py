@@ -85,9 +85,9 @@ class Embedded:
 class OnnxEmbedder:
     """The part of a model that turns rows into vectors."""
 
-    def __init__(self, bundle: Bundle, encode: Encode, *, threads: int) -> None:
+    def __init__(self, bundle: Bundle, encode: Encode, *, threads: int, provider: str) -> None:
         inputs = GRAPH_INPUTS[bundle.manifest.input.graph_kind]
-        self._graph = Graph(bundle.path / ENCODER, threads, inputs, EMBEDDING)
+        self._graph = Graph(bundle.path / ENCODER, threads, inputs, EMBEDDING, provider)
         self._encode = encode
         self.reads_text = bundle.probe_texts is not None
         self.seconds_per_batch = 0.0
@@ -112,7 +112,14 @@ class OnnxPredictor:
             must have, or scores the probe rows differently.
     """
 
-    def __init__(self, bundle: Bundle, *, threads: int = 1, max_batch_rows: int = 64) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        threads: int = 1,
+        max_batch_rows: int = 64,
+        provider: str = "auto",
+    ) -> None:
         started = time.perf_counter()
         self.bundle = bundle
         self.manifest = bundle.manifest
@@ -120,15 +127,15 @@ class OnnxPredictor:
         self.reads_text = bundle.probe_texts is not None
         self._encode = encoder_of(bundle)
         inputs = GRAPH_INPUTS[bundle.manifest.input.graph_kind]
-        self._graph = Graph(bundle.model_path, threads, {**inputs, **K}, OUTPUTS)
+        self._graph = Graph(bundle.model_path, threads, {**inputs, **K}, OUTPUTS, provider)
         self._search = self._graph
         """For the best labels alone."""
         if bundle.has(SEARCH) and bundle.graph == MODEL:
             top = {name: kind for name, kind in OUTPUTS.items() if name != "scores"}
-            self._search = Graph(bundle.path / SEARCH, threads, {**inputs, **K}, top)
+            self._search = Graph(bundle.path / SEARCH, threads, {**inputs, **K}, top, provider)
         self.embedder: OnnxEmbedder | None = None
         if bundle.has(ENCODER):
-            self.embedder = OnnxEmbedder(bundle, self._encode, threads=threads)
+            self.embedder = OnnxEmbedder(bundle, self._encode, threads=threads, provider=provider)
         self._index: LabelIndex | None = None
         if bundle.manifest.search is not None and bundle.has(INDEX):
             self._index = LabelIndex(bundle, bundle.manifest.search, threads=threads)

@@ -36,6 +36,8 @@ class Settings:
     """Processes that answer requests; 0: one for each core."""
     threads: int = 1
     """Threads inside one call of a model."""
+    provider: Literal["auto", "cpu", "cuda", "tensorrt", "openvino"] = "auto"
+    """What ONNX Runtime computes on; auto: CUDA where it is installed, else the CPU."""
     max_body_mb: int = 16
     """Largest request body, in MiB."""
     max_queue_rows: int = 4096
