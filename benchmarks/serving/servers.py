@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ def servers() -> list[Server]:
     """All servers, ours first."""
     return [
         *(ours(http) for http in ("protocol", "asgi")),
+        replace(ours("protocol", "--max-batch-rows", "1"), name="ours, no batching"),
         Server(
             name="Triton, Python backend",
             path="/v2/models/network/infer",

@@ -104,5 +104,5 @@ def test_a_provider_that_does_not_load_is_refused(bundle_path, monkeypatch):
         lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"],
     )
     monkeypatch.setattr("serve.sessions.ort.InferenceSession", lambda *_, **__: session)
-    with pytest.raises(ConfigError, match="--provider cuda did not load, .* CPUExecutionProvider"):
+    with pytest.raises(ConfigError, match=r"--provider cuda did not load, .* CPUExecutionProvider"):
         OnnxPredictor(load_bundle(bundle_path), provider="cuda")
