@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import socket
 import sys
@@ -52,6 +53,8 @@ def serve_here(
     Raises:
         UserError: A bundle cannot be served.
     """
+    # What the imports made stays, and going through it again would stop all requests meanwhile.
+    gc.freeze()
     predictors = [source.open(settings) for source in sources_of(settings)]
     app = create_app(settings, predictors, place)
     sys.setswitchinterval(SWITCH_SECONDS)
