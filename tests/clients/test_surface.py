@@ -100,9 +100,13 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments():
     assert public_signatures(Client) == public_signatures(AsyncClient)
     assert set(public_signatures(Client)) == {
         "predict",
+        "predict_many",
         "models",
         "model",
         "embed",
+        "embed_many",
+        "compare",
+        "speeds",
         "is_ready",
         "wait_until_ready",
     }

@@ -41,6 +41,9 @@ def read_rows(path: Path, spec: InputSpec, text_column: str = "text") -> Source:
         return read(path, spec, text_column)
     except OSError as error:
         raise InvalidArgument(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        # Counting went through all of it, so that no line can fail later.
+        raise InvalidArgument(f"{path} is not UTF-8 ({error.reason}): convert it") from error
 
 
 def _read_table(path: Path, spec: InputSpec, text_column: str) -> Source:
@@ -128,8 +131,7 @@ def _read_text(path: Path, spec: InputSpec, _: str) -> Source:
             for line in file:
                 yield line.rstrip("\n")
 
-    with path.open("rb") as file:
-        return Source(rows(), sum(1 for _ in file))
+    return Source(rows(), sum(1 for _ in rows()))
 
 
 def _read_array(path: Path, spec: InputSpec, _: str) -> Source:
