@@ -1,6 +1,6 @@
 # Everything a developer or a newcomer runs. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench results openapi tools
+.PHONY: help setup demo test coverage check format bench results openapi tools
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,6 +27,9 @@ demo: $(VENV)/.run  ## install, train two methods, export, serve, predict
 # One torch thread in each of the parallel workers: threads that compete are far slower than one.
 test: $(VENV)/.dev  ## run all tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
+
+coverage: $(VENV)/.dev  ## every line and branch of the client is run by its tests, or this fails
+	$(PY) -m pytest tests/clients --cov=labelwright_client --cov-branch --cov-report=term-missing --cov-fail-under=100
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(VENV)/bin/ruff format --check .
