@@ -1,6 +1,6 @@
 # Everything a developer or a newcomer runs. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz check format bench results openapi tools
+.PHONY: help setup demo test fuzz coverage check format bench results openapi tools
 
 PYTHON ?= python3
 VENV := .venv
@@ -30,6 +30,9 @@ test: $(VENV)/.dev  ## run all tests
 
 fuzz: $(VENV)/.dev  ## the long form of tests that draw at random
 	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 $(PY) -m pytest -n auto --dist worksteal --timeout 3000 tests/pipeline/test_killed.py
+
+coverage: $(VENV)/.dev  ## every line and branch of the client is run by its tests, or this fails
+	$(PY) -m pytest tests/clients --cov=labelwright_client --cov-branch --cov-report=term-missing --cov-fail-under=100
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(VENV)/bin/ruff format --check .
