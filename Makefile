@@ -26,6 +26,7 @@ demo: $(VENV)/.run  ## install, train two methods, export, serve, predict
 
 # One torch thread in each of the parallel workers: threads that compete are far slower than one.
 test: $(VENV)/.dev  ## run all tests
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then $(MAKE) --no-print-directory tools || echo "some tests will be skipped"; fi
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
 fuzz: $(VENV)/.dev  ## the long form of tests that draw at random
@@ -58,8 +59,8 @@ results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 	$(PY) -m train results --page docs/results.md
 
 tools:  ## Debian: install the programs without which some tests are skipped
-	command -v promtool || { apt-get update && apt-get install --yes --no-install-recommends prometheus; }
-	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
+	@command -v promtool || { apt-get update && apt-get install --yes --no-install-recommends prometheus; }
+	@command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 
 openapi: $(VENV)/.dev  ## write serve/openapi.json anew
 	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json
