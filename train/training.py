@@ -40,6 +40,7 @@ from train.run import (
     write_split,
 )
 from train.scoring import Judgement, judge
+from train.tensorboard import TensorBoardEvents
 
 SAVING_SHARE = 0.1
 """Of the time, at most, that goes into saving the state of a run that is not interrupted."""
@@ -104,6 +105,9 @@ def _train_in_one_go(prepared: Prepared) -> Result:
 def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display) -> Result:
     method = methods.load(prepared.method_name).build(config, prepared.problem)
     position = _resumed(prepared, method) if prepared.options.resume else Position()
+    observer: Display = _Saving(prepared, method, display)
+    if prepared.options.tensorboard:
+        observer = TensorBoardEvents(prepared.run, observer)
     _write_settings(prepared)
     with interruptions() as interrupted:
         fit(
@@ -112,7 +116,7 @@ def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display
             config,
             seed=prepared.options.seed,
             position=position,
-            observer=_Saving(prepared, method, display),
+            observer=observer,
             should_stop=interrupted.is_set,
         )
         finished = is_finished(method, position, config)
