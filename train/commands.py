@@ -34,6 +34,7 @@ commands
   data show NAME|FILE      a few rows with their labels
   compare                  methods side by side over seeds, beside the papers' numbers
   results FOLDER...        add finished runs to the committed results
+  search METHOD            hyper-parameters that score best on validation rows
   report RUN...            tables and plots of finished runs, as one HTML page
   probe MODEL              how good the features of a model are, by logistic regressions on them
 
@@ -58,6 +59,7 @@ def dispatch(argv: Sequence[str]) -> int:
         "results": results_command,
         "report": _report_command,
         "probe": _probe_command,
+        "search": _search_command,
     }
     if argv[0] in commands:
         return commands[argv[0]](console, argv[1:])
@@ -92,6 +94,12 @@ def _probe_command(console: Console, argv: Sequence[str]) -> int:
     with needs_extra("report", "the plot of a probe"):
         from train.probe_command import probe_command  # noqa: PLC0415 - may be missing
     return probe_command(console, argv)
+
+
+def _search_command(console: Console, argv: Sequence[str]) -> int:
+    with needs_extra("search", "the search"):
+        from train.search.command import search_command  # noqa: PLC0415 - may be missing
+    return search_command(console, argv)
 
 
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:

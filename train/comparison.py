@@ -32,7 +32,7 @@ from train.options import RunOptions, SourceOptions
 from train.parsing import as_words, parse_run
 from train.preparing import load_split, prepare
 from train.run import RunFolder
-from train.training import train
+from train.training import Display, train
 
 POLL_SECONDS = 0.5
 RUN_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunOptions)}
@@ -272,7 +272,9 @@ def _one_after_the_other(runs: Sequence[PlannedRun], watcher: Watcher) -> dict[P
     outcomes = {}
     for run in runs:
         watcher.started(run)
-        outcomes[run] = _train(run, functools.partial(watcher.epochs_done, run))
+        outcomes[run] = train_planned(
+            run, _EpochCounter(functools.partial(watcher.epochs_done, run))
+        )
         watcher.ended(run, outcomes[run])
         if outcomes[run].state == "interrupted":
             break
@@ -292,14 +294,14 @@ class _EpochCounter:
         self.tell(position.epoch, position.best_score if position.best_weights else None)
 
 
-def _train(run: PlannedRun, tell_epochs: Callable[[int, float | None], None]) -> Outcome:
+def train_planned(run: PlannedRun, display: Display) -> Outcome:
     """Begin a run, or go on with it where it was interrupted."""
     has_state = run.folder.resume.is_file()
     # Without a state nothing of an earlier attempt can be used.
     options = dataclasses.replace(run.options, resume=has_state, overwrite=not has_state)
     try:
         prepared = prepare(run.method, run.config, options, run.command)
-        result = train(prepared, _EpochCounter(tell_epochs))
+        result = train(prepared, display)
     except UserError as error:
         return Outcome("failed", str(error))
     return Outcome("interrupted" if result.interrupted else "finished")
@@ -350,7 +352,8 @@ def _child(run: PlannedRun, sender: Connection) -> None:
     # Ctrl-C reaches the parent too, which asks by SIGTERM; training answers to both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The parent reads how many epochs are done from the run folder.
-    sender.send(dataclasses.astuple(_train(run, lambda epochs, best: None)))
+    unheard = _EpochCounter(lambda epochs, best: None)
+    sender.send(dataclasses.astuple(train_planned(run, unheard)))
 
 
 def _outcome(connection: Connection, process: BaseProcess) -> Outcome:

@@ -305,10 +305,11 @@ def test_confused_pairs_are_counted(runs):
     names, train = run.checkpoint.labels, run.problem.train.targets.toarray() > 0
     table = label_reports.confusion_table(run)
     assert table.rows
-    for missed, wrong, rows, both in table.rows:
+    for missed, wrong, rows, share, both in table.rows:
         i, k = names.index(missed), names.index(wrong)
         assert rows == (true[:, i] & ~predicted[:, i] & predicted[:, k] & ~true[:, k]).sum()
         assert both == (train[:, i] & train[:, k]).sum()
+        assert share == rows / true[:, i].sum()
     counts = column(table, "test rows")
     assert counts == sorted(counts, reverse=True)
 
