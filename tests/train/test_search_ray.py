@@ -18,12 +18,17 @@ TRIALS = 8
 
 
 @pytest.fixture
-def cluster():
+def cluster(monkeypatch):
+    """A head and room for other nodes, on 127.0.0.1 alone."""
+    # Else Ray puts the address of the network card in place of 127.0.0.1.
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+        from ray._private import ray_constants
         from ray.cluster_utils import Cluster
 
+        monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
         cluster = Cluster(
             initialize_head=True,
             head_node_args={"num_cpus": 1, "node_ip_address": "127.0.0.1"},

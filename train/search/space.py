@@ -99,6 +99,8 @@ def space_of(config: MethodConfig, fixed: Collection[str], vary: str = "") -> Sp
     if config.tuning == "frozen":
         kept |= set(TEXT_OPTIONS)  # without effect
     known = {name: values for name, values in RANGES.items() if name in names - kept}
+    if "lr" in known and "min_lr" in names:  # it falls to that and must not begin below
+        known["lr"] = dataclasses.replace(STEP_SIZE, low=getattr(config, "min_lr"))  # noqa: B009
     wanted = [word.strip().replace("-", "_") for word in vary.split(",") if word.strip()]
     for name in wanted:
         if name not in known:
