@@ -75,6 +75,7 @@ def _draw_values(axes: Any, done: Sequence[FrozenTrial], name: str, values: obje
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
             axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(values.low, values.high)
     else:
         words = list(dict.fromkeys(str(values).split(" | ")))
         places = [words.index(str(trial.params[name])) for trial in known]
