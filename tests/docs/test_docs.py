@@ -42,6 +42,7 @@ from train.probe import Point
 from train.probe_command import ProbeOptions
 from train.run import RunFolder
 from train.scoring import Judgement
+from train.search.command import SearchOptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -215,7 +216,9 @@ def known_flags() -> set[str]:
     """Every flag that some --help shows."""
     commands = [(export.cli.main, []), (serve.cli.main, []), (serve.cli.main, ["bench"])]
     commands += [(train.cli.main, ["data", word]) for word in ("check", "show")]
-    commands += [(train.cli.main, [word]) for word in ("compare", "report", "results", "probe")]
+    commands += [
+        (train.cli.main, [word]) for word in ("compare", "report", "results", "probe", "search")
+    ]
     commands += [(train.cli.main, [name]) for name in methods.available()]
     commands += [(labelwright_client.cli.main, [word]) for word in ("predict", "embed", "compare")]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
@@ -299,6 +302,11 @@ def test_options_and_columns_of_comparisons_are_documented():
     assert first_cells("docs/compare.md", "flag") == own
     documented = first_cells("docs/compare.md", "column") - {"fixed.example_f1"}
     assert documented == fields_of(Record) - {"scores"}
+
+
+def test_options_of_the_search_are_documented():
+    own = {flag(name) for name in fields_of(SearchOptions) - {"method"}}
+    assert first_cells("docs/search.md", "flag") == own
 
 
 def test_options_of_the_probe_are_documented():
