@@ -6,6 +6,7 @@ model.bundle/
                     outputs `scores` (rows, labels), `top_scores` and `top_labels` (rows, k)
   labels.json       label names, one for each column
   probe.npz         real rows, named as the graph's inputs, with the scores torch gave (`scores`)
+  README.md         the model card, for people
 and where the model has them:
   model.onnx.data   the large arrays of model.onnx
   search.onnx       model.onnx without `scores`, for a large label table
@@ -33,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from export.card import card_of
 from export.external_data import locations
 from export.feeds import GRAPH_INPUTS, Feed
 from export.manifest import (
@@ -42,12 +44,14 @@ from export.manifest import (
     InputSpec,
     LabelTable,
     Manifest,
+    Origin,
     Search,
     Thresholds,
 )
 from train.errors import UserError
 
 MANIFEST, MODEL, LABELS, PROBE = "manifest.json", "model.onnx", "labels.json", "probe.npz"
+CARD = "README.md"
 ENERGY, ENCODER, SEARCH = "energy.onnx", "encoder.onnx", "search.onnx"
 THRESHOLDS = "thresholds.npy"
 TOKENIZER, WORDS, INDEX = "tokenizer.json", "encoder.json", "labels.faiss"
@@ -55,7 +59,11 @@ DATA_SUFFIX = ".data"
 GRAPHS = (MODEL, ENCODER, ENERGY, SEARCH)
 REQUIRED = frozenset({MODEL, LABELS, PROBE})
 OPTIONAL = frozenset(
-    {*GRAPHS, *(graph + DATA_SUFFIX for graph in GRAPHS), THRESHOLDS, TOKENIZER, WORDS, INDEX}
+    {
+        *GRAPHS,
+        *(graph + DATA_SUFFIX for graph in GRAPHS),
+        *(CARD, THRESHOLDS, TOKENIZER, WORDS, INDEX),
+    }
 )
 PROBE_TOLERANCE = 1e-5
 INT8_TOLERANCE = 0.1
@@ -169,7 +177,9 @@ def write_bundle(folder: Path, manifest: Manifest, contents: Contents) -> Manife
         thresholds = replace(thresholds, per_label=None)
     entries = {file.name: _entry(file) for file in sorted(folder.iterdir())}
     version = _version(entries)
-    manifest = replace(manifest, thresholds=thresholds, files=entries, version=version)
+    manifest = replace(manifest, thresholds=thresholds, version=version)
+    (folder / CARD).write_text(card_of(manifest, contents.labels), encoding="utf-8")
+    manifest = replace(manifest, files={**entries, CARD: _entry(folder / CARD)})
     text = json.dumps(asdict(manifest), indent=2)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
     return manifest
@@ -267,6 +277,7 @@ def _manifest_from(raw: dict[str, Any], path: Path) -> Manifest:
                 "thresholds": Thresholds(**raw["thresholds"]),
                 "label_table": _optional(LabelTable, raw.get("label_table")),
                 "search": _optional(Search, raw.get("search")),
+                "origin": _optional(Origin, raw.get("origin")),
                 "files": files,
             }
         )

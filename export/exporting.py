@@ -30,6 +30,7 @@ from export.bundle import (
 from export.feeds import alone, cut
 from export.inputs import ProbeRows, probe_rows
 from export.manifest import InputSpec, Manifest, Search, Thresholds
+from export.origin import origin_of
 from export.quantize import check_quality, quantize
 from export.to_onnx import (
     descends,
@@ -94,6 +95,7 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
             label_table=filed_table(folder / MODEL, manifest.label_count),
             search=_index(predictor, rows, folder) if options.index else search,
             quantized=quantized,
+            origin=origin_of(checkpoint, path),
         )
         stored = min(STORED_ROWS, len(parity.scores))
         contents = Contents(

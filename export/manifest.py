@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 SCHEMA_VERSION = 1
 
@@ -76,6 +77,22 @@ class Search:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Which training the weights came from."""
+
+    split: dict[str, Any]
+    """`rule`, `seed`, `fraction` and the rows of each part."""
+    seed: int
+    epoch: int
+    config: dict[str, Any]
+    """The hyper-parameters of the method."""
+    command: str | None = None
+    """What trains it again, without folders of the machine; None where metrics.json is missing."""
+    scores: dict[str, dict[str, float]] | None = None
+    """Of the test rows at the thresholds that travel along, `tuned` and `per_label`; likewise."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FileEntry:
     """Size and hash of one file, checked before anything of it is used."""
 
@@ -107,5 +124,7 @@ class Manifest:
     search: Search | None = None
     quantized: dict[str, float] | None = None
     """For a graph in 8 bits: what was compared before it was written."""
+    origin: Origin | None = None
+    """None in early bundles, and where the checkpoint does not tell how rows were split."""
     schema: int = SCHEMA_VERSION
     files: dict[str, FileEntry] = field(default_factory=dict)

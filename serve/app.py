@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from fastapi import FastAPI, Header, Request, Response
+from fastapi import FastAPI, Header, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -20,9 +20,11 @@ from export.manifest import InputSpec
 from serve import api, schema
 from serve.compare import compare_router
 from serve.errors import ApiError, DrainingError, Reply, error_reply, problem
+from serve.example import example_row
 from serve.fastpath import FastPath, RequestIds
 from serve.oip import oip_problem
 from serve.oip_routes import OIP_PREFIX, oip_router
+from serve.page import page_router
 from serve.predictor import OnnxPredictor
 from serve.routes import EMBED_PATH, PREDICT_PATH
 from serve.service import RETRY_AFTER_DRAIN_SECONDS, LoadedModel, Place, Service
@@ -79,6 +81,7 @@ def create_app(
     _add_health(app, service)
     app.include_router(compare_router(service))
     app.include_router(oip_router(service))
+    app.include_router(page_router())
     return app
 
 
@@ -92,6 +95,11 @@ def openapi_text() -> str:
 RequestId = Annotated[str | None, Header(description="1 to 128 visible ASCII characters, echoed.")]
 TimeoutMs = Annotated[
     float | None, Header(gt=0, description="Longest wait in the queue, then 504.")
+]
+
+RowNumber = Annotated[
+    str,
+    Query(description="Which row, from 0.", json_schema_extra={"type": "integer", "minimum": 0}),
 ]
 
 
@@ -146,6 +154,16 @@ def _add_models(app: FastAPI, service: Service) -> None:
     )
     async def model(name: str) -> Response:
         return _json(_detail(api.choose_model(name, service.models)))
+
+    @app.get(
+        "/models/{name}/example",
+        summary="A row to try the model with",
+        response_model=schema.Example,
+        responses=schema.errors(404, 422),
+    )
+    async def example(name: str, row: RowNumber = "0") -> Response:
+        """One of the test rows that the bundle holds, as `inputs` of `/predict` take it."""
+        return _json(example_row(api.choose_model(name, service.models).predictor.bundle, row))
 
 
 def _add_health(app: FastAPI, service: Service) -> None:
@@ -210,13 +228,15 @@ def _detail(model: LoadedModel) -> dict[str, Any]:
         "largest_difference": manifest.largest_difference,
         "embedding_size": manifest.embedding_size,
         "search": None if manifest.search is None else asdict(manifest.search),
+        "origin": None if manifest.origin is None else asdict(manifest.origin),
         "versions": manifest.versions,
         "providers": predictor.providers,
     }
 
 
 def _json(value: object) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")
+    body = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(body, media_type="application/json")
 
 
 def _on_api_error(request: Request, error: Exception) -> Response:

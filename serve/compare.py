@@ -100,6 +100,7 @@ def _speeds(service: Service, name: str, total: ModelTotals, base: float) -> dic
             word: None if seconds is None else round(seconds * 1e3, DIGITS)
             for word, seconds in quantiles.items()
         },
+        "queued_rows": int(total.queued_rows),
     }
 
 

@@ -22,6 +22,7 @@ from serve.kinds import kind_of
 
 Features = NDArray[np.float32]
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+ALONE = 2**13
 WIDEST_IN_FULL = 2**16
 """Wider rows are taken as objects only, by models that take sparse rows."""
 
@@ -254,12 +255,28 @@ def rows_of_array(features: NDArray[Any], rules: RowRules) -> Rows:
         raise TooLargeError(
             f"at most {max_rows} rows fit into one request, got {len(features)}: send them in parts"
         )
-    with np.errstate(over="ignore"):
-        features = features.astype(np.float32, copy=False)
-    finite = np.isfinite(features)
-    if not finite.all():
-        raise infinite_row_error(int(np.argmin(finite.all(axis=1))))
+    if features.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            features = features.astype(np.float32)
+    if not squares(features.reshape(-1)) < np.inf:
+        finite = np.isfinite(features)
+        if not finite.all():
+            raise infinite_row_error(int(np.argmin(finite.all(axis=1))))
     return DenseRows(features) if rules.kind == "features" else _compressed(features)
+
+
+def squares(flat: NDArray[Any]) -> float:
+    """The sum of squares, not a number or infinite if a value is.
+
+    Of all ways to see whether every value is finite this is the quickest; `vdot` does not warn of
+    an overflow as `dot` does, and goes parallel, which costs many times more, from 10,000 values.
+    """
+    if len(flat) <= ALONE:
+        return float(np.vdot(flat, flat))
+    return sum(
+        float(np.vdot(part, part))
+        for part in (flat[start : start + ALONE] for start in range(0, len(flat), ALONE))
+    )
 
 
 def infinite_row_error(index: int) -> InvalidInputError:

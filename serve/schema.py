@@ -177,6 +177,19 @@ class ModelSearch(BaseModel):
     nprobe: int | None = Field(None, description="Cells of the index that are searched.")
 
 
+class ModelOrigin(BaseModel):
+    """Which training a model came from."""
+
+    split: dict[str, Any] = Field(description="Rule, seed, fraction and rows of each part.")
+    seed: int
+    epoch: int
+    config: dict[str, Any] = Field(description="The hyper-parameters of the method.")
+    command: str | None = None
+    scores: dict[str, dict[str, float]] | None = Field(
+        None, description="Of test rows, at thresholds `tuned` and `per_label`."
+    )
+
+
 class ModelSummary(BaseModel):
     """A loaded model in short."""
 
@@ -213,8 +226,17 @@ class ModelDetail(BaseModel):
     largest_difference: float = Field(description="Between training and serving runtime.")
     embedding_size: int | None = Field(None, description="Of `POST /embed`; null: it has none.")
     search: ModelSearch | None = Field(None, description="Null: every label is scored exactly.")
+    origin: ModelOrigin | None = Field(None, description="Null in older bundles.")
     versions: dict[str, str]
     providers: list[str] = Field(description="Execution providers that run the model.")
+
+
+class Example(BaseModel):
+    """A test row of the bundle."""
+
+    input: DenseRow | SparseRow | TextRow
+    row: int
+    rows: int = Field(description="How many there are.")
 
 
 class QuantilesMs(BaseModel):
@@ -237,6 +259,7 @@ class ModelSpeed(BaseModel):
     rows_per_second: float | None = Field(description="In the model's own time.")
     ratio: float | None = Field(description="How many times as fast as the baseline.")
     latency_ms: QuantilesMs
+    queued_rows: int = Field(description="Rows that wait now.")
 
 
 class Comparison(BaseModel):

@@ -54,11 +54,12 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
     def on_ready(reports: list[dict[str, Any]]) -> None:
         names = ", ".join(reports[0]["models"])
+        providers = ", ".join(reports[0]["providers"])
         announce(f"serving {names} on {url_of(settings.host, listeners[0])}")
         megabytes = sum(report["bytes"] for report in reports) / 1e6
         announce(
             f"ready after {time.monotonic() - started:.1f} s, {len(listeners)} worker(s) with at "
-            f"most {megabytes:,.0f} MB in memory"
+            f"most {megabytes:,.0f} MB in memory, on {providers}"
         )
 
     with contextlib.ExitStack() as open_sockets:
@@ -72,7 +73,12 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
 
 def _report(service: Service) -> dict[str, Any]:
-    return {"models": list(service.models), "bytes": peak_memory_bytes()}
+    loaded = [name for model in service.models.values() for name in model.predictor.providers]
+    return {
+        "models": list(service.models),
+        "providers": list(dict.fromkeys(loaded)),
+        "bytes": peak_memory_bytes(),
+    }
 
 
 class Supervisor:

@@ -20,6 +20,8 @@ from train.loop import Position
 from train.scoring import Judgement
 
 REFRESH_SECONDS = 0.25
+BAR_COLUMNS, LOSS_COLUMNS = 58, 22
+"""Width of what stands beside the losses, and of a usual loss with its name."""
 LOG_SECONDS = 5.0
 """Where nobody watches live, at most one line in this time."""
 
@@ -95,7 +97,7 @@ class TrainingDisplay:
             description=self._epoch(position, position.epoch + 1),
             completed=(position.epoch - position.stage_start) * n_steps + position.step,
             total=position.stage_epochs * n_steps,
-            note=self._note(_first(losses), position),
+            note=self._note(self._losses(losses), position),
         )
 
     def on_epoch(self, position: Position) -> None:
@@ -114,16 +116,16 @@ class TrainingDisplay:
         stage = f"stage {position.stage + 1}, " if position.stage else ""
         return f"{stage}epoch {epoch - position.stage_start}/{position.stage_epochs}"
 
+    def _losses(self, losses: dict[str, Tensor]) -> dict[str, float]:
+        """The first ones, as many as the line has room for."""
+        shown = max(1, (self.console.width - BAR_COLUMNS) // LOSS_COLUMNS)
+        return {name: float(losses[name]) for name in list(losses)[:shown]}
+
     def _note(self, values: dict[str, float], position: Position) -> str:
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
         if position.best_weights:
             shown += f"  best {position.best_score:.4f}"
         return shown
-
-
-def _first(losses: dict[str, Tensor]) -> dict[str, float]:
-    name = next(iter(losses))
-    return {name: float(losses[name])}
 
 
 def score_table(title: str, judgement: Judgement) -> Table:

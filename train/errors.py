@@ -10,11 +10,20 @@ UserError
 from __future__ import annotations
 
 import difflib
+import errno
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 OWN_PACKAGES = ("train", "export", "serve")
+WHAT_TO_DO = {
+    errno.ENOSPC: "; free some space, then go on where it stopped",
+    errno.EDQUOT: "; free some space, then go on where it stopped",
+    errno.EROFS: "; choose a folder that can be written to",
+    errno.EACCES: "; choose a folder that you may use",
+    errno.EMFILE: "; allow more open files, with `ulimit -n`",
+}
+"""Ends of sentences about what the operating system refuses."""
 EXIT_OK, EXIT_BUG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
@@ -40,6 +49,12 @@ def run_command(command: Callable[[Sequence[str]], int], argv: Sequence[str] | N
         return command(sys.argv[1:] if argv is None else argv)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
+        return EXIT_USAGE
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"error: {where}{error.strerror}{WHAT_TO_DO.get(error.errno or 0, '')}\n")
         return EXIT_USAGE
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

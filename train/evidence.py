@@ -35,7 +35,8 @@ TAIL_SCORES = (
 )  # fmt: skip
 """How frequent and rare labels fare; kept of runs since they are measured."""
 DIGITS = 6
-LOCAL_FLAGS = {"--out": 1, "--data-dir": 1, "--resume": 0, "--overwrite": 0, "--no-progress": 0}
+LOCAL_FLAGS = {"--out": 1, "--data-dir": 1, "--resume": 0, "--overwrite": 0, "--no-progress": 0,
+               "--report": 0, "--tensorboard": 0}  # fmt: skip
 """Flags, and how many values each has, that say where a run was and not what it was."""
 
 
@@ -127,7 +128,7 @@ def record_of(metrics: dict[str, Any]) -> Record:
         epochs=metrics["epochs"],
         best_epoch=metrics["best_epoch"],
         seconds=metrics["seconds"],
-        command=_without_places(metrics["command"]),
+        command=without_places(metrics["command"]),
         commit=metrics.get("commit") or "unknown",
         scores={
             f"{group}.{metric}": value
@@ -147,7 +148,8 @@ def _changed(config: MethodConfig, preset: Path | None, name: str) -> str:
     return " ".join(change.replace(" ", "") for change in changes)
 
 
-def _without_places(command: str) -> str:
+def without_places(command: str) -> str:
+    """A command without the flags that name folders of this machine."""
     words, kept = shlex.split(command), []
     while words:
         word = words.pop(0)

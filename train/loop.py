@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -64,6 +64,17 @@ class Observer(Protocol):
 
     def on_epoch(self, position: Position) -> None:
         """An epoch was done and validated."""
+
+
+@runtime_checkable
+class Saver(Protocol):
+    """An observer that keeps the state while an epoch lasts long."""
+
+    def is_due(self) -> bool:
+        """Whether it is time to."""
+
+    def save(self, position: Position) -> None:
+        """Keep the state: `position` is that of a step within an epoch."""
 
 
 def seed_everything(seed: int) -> None:
@@ -142,6 +153,7 @@ def _run_epoch(
     batches = batch_order(len(x), config.batch_size, seed, position.epoch, lengths)
     # Summed on the device: reading a loss every step would wait for the GPU every step.
     sums = {name: torch.tensor(value) for name, value in position.loss_sums.items()}
+    saver = observer if isinstance(observer, Saver) else None
     method.predictor.train()
     for index in batches[position.step :]:
         rows = index.to(problem.device)
@@ -154,9 +166,14 @@ def _run_epoch(
             sums[name] = sums[name].to(loss.device) + loss if name in sums else loss
         position.step += 1
         observer.on_step(position, len(batches), losses)
-        if position.step < len(batches) and should_stop():
-            position.loss_sums = {name: float(value) for name, value in sums.items()}
-            return True
+        if position.step < len(batches):
+            stops, saves = should_stop(), saver is not None and saver.is_due()
+            if stops or saves:
+                position.loss_sums = {name: float(value) for name, value in sums.items()}
+            if stops:
+                return True
+            if saver is not None and saves:
+                saver.save(position)
     position.loss_sums = {name: float(value) / len(batches) for name, value in sums.items()}
     return False
 

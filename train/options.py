@@ -67,5 +67,9 @@ class RunOptions(DataOptions):
     """Go on with the interrupted run in the run folder."""
     overwrite: bool = False
     """Replace the run in the run folder."""
+    report: bool = False
+    """Write report.html into the run folder: tables and plots, as `train report` makes them."""
+    tensorboard: bool = False
+    """Write losses and validation scores for TensorBoard into the folder `tensorboard` there."""
     progress: bool = True
     """Show progress."""

@@ -15,6 +15,7 @@ from train.options import DataOptions, RunOptions
 from train.problem import EncodedTexts, Problem, make_problem, resolve_device
 from train.revision import revision
 from train.run import RunFolder, open_run
+from train.tensorboard import summary_writer
 from train.texts import encode_texts
 
 
@@ -50,6 +51,13 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
         raise ConfigError(
             f"{method_name} is fitted in one go, so there is nothing to resume: leave out --resume"
         )
+    if options.tensorboard:
+        if not isinstance(config, TrainingConfig):
+            raise ConfigError(
+                f"{method_name} is fitted in one go, so it has no epochs to show: leave out "
+                "--tensorboard"
+            )
+        summary_writer()
     torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
     data, split = load_split(options)

@@ -52,6 +52,11 @@ def published(dataset: str) -> Numbers:
     return _all_numbers().get(dataset, {})
 
 
+def leaderboard(dataset: str, split: str) -> Numbers:
+    """What programs other than ours reach on rows that everybody shares; empty for other rows."""
+    return _leaderboards().get((dataset, split), {})
+
+
 @functools.cache
 def _all_numbers() -> dict[str, Numbers]:
     numbers: dict[str, Numbers] = {}
@@ -66,6 +71,20 @@ def _all_numbers() -> dict[str, Numbers]:
                             found = numbers.setdefault(dataset, {}).setdefault(method, {})
                             found[table.stem] = _number(cell, paper, table)
     return numbers
+
+
+@functools.cache
+def _leaderboards() -> dict[tuple[str, str], Numbers]:
+    boards: dict[tuple[str, str], Numbers] = {}
+    for described in sorted(PAPERS.glob("*/leaderboard.toml")):
+        paper = Paper(**tomllib.loads(described.read_text(encoding="utf-8")))
+        table = described.with_suffix(".csv")
+        with table.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                board = boards.setdefault((row.pop("dataset"), row.pop("split")), {})
+                method = row.pop("method")
+                board[method] = {s: _number(cell, paper, table) for s, cell in row.items() if cell}
+    return boards
 
 
 def _number(cell: str, paper: Paper, table: Path) -> Published:

@@ -15,7 +15,7 @@ from train.evidence import (
     mean_score,
     read_results,
 )
-from train.published import Numbers, Paper, Published, published
+from train.published import Numbers, Paper, Published, leaderboard, published
 
 HEAD = """\
 # Results
@@ -71,8 +71,9 @@ def _comparable(record: Record, splits: set[str]) -> Numbers:
 def _section(records: Sequence[Record], numbers: Numbers) -> str:
     """One table of methods on the same rows, its sources, and the command that repeats it."""
     first = records[0]
-    lines = [_rows_sentence(first), "", *_table(records, numbers), "", *_tail_table(records)]
-    for paper in _papers(numbers):
+    board = leaderboard(first.dataset, first.split) if first.fraction == 1 else {}
+    lines = [_rows_sentence(first), "", *_table(records, numbers), "", *_tail_table(records, board)]
+    for paper in _papers(numbers | board):
         theirs = paper.split_of(first.dataset)
         where = f"split {theirs}" if theirs == first.split else f"split {theirs}, unlike ours"
         lines += [f"{paper.name}: {paper.citation}; {paper.protocol}; {where}. {paper.note}", ""]
@@ -120,8 +121,8 @@ def _table(records: Sequence[Record], numbers: Numbers) -> Iterable[str]:
             yield "| " + " | ".join([method, "0", *cells, ""]) + " |"
 
 
-def _tail_table(records: Sequence[Record]) -> Iterable[str]:
-    """Frequent against rare labels, of the runs that measured them."""
+def _tail_table(records: Sequence[Record], board: Numbers) -> Iterable[str]:
+    """Frequent against rare labels, of the runs that measured them; others' programs below."""
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
         if set(TAIL_SCORES) <= set(record.scores):
@@ -140,6 +141,10 @@ def _tail_table(records: Sequence[Record]) -> Iterable[str]:
     for setting, row in means.items():
         cells = [f"**{m}**" if m and m.value == best[s] else str(m) for s, m in row.items()]
         yield "| " + " | ".join([_name(setting), str(len(groups[setting])), *cells]) + " |"
+    for method, known in board.items():
+        name = f"{method}, {next(iter(known.values())).paper.name}"
+        cells = [_theirs(known[score]) if score in known else "" for score in TAIL_TABLE]
+        yield "| " + " | ".join([name, "", *cells]) + " |"
     yield ""
 
 
@@ -163,8 +168,12 @@ def _cell(records: Sequence[Record], score: str, number: Published | None, best:
         ours = f"**{ours}**"
     if number is None:
         return ours if records else ""
-    theirs = f"{number.value:.4f}{'?' * number.is_doubtful}"
+    theirs = _theirs(number)
     return f"{ours} ({theirs}{'' if mean is None else f', {mean.value - number.value:+.4f}'})"
+
+
+def _theirs(number: Published) -> str:
+    return f"{number.value:.4f}{'?' * number.is_doubtful}"
 
 
 def _commands(records: Sequence[Record]) -> Iterable[str]:

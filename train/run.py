@@ -58,6 +58,11 @@ class RunFolder:
         """Tables and plots, once `python -m train report` was run."""
         return self.path / "report.html"
 
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of events, where `--tensorboard` was given."""
+        return self.path / "tensorboard"
+
     def files(self) -> list[Path]:
         """All of them, there or not."""
         return [self.model, self.metrics, self.history, self.split, self.config, self.resume,
@@ -65,13 +70,16 @@ class RunFolder:
 
 
 def open_run(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
-    """Make the folder ready; never touch an earlier run without being told to."""
+    """Make the folder ready; never touch an earlier run without being told to.
+
+    A run that was killed before it could save its state is resumed from its beginning.
+    """
     run = RunFolder(path)
-    if resume and not run.resume.is_file():
+    held = [file for file in run.files() if file.exists()]
+    if resume and not held:
         raise ConfigError(
             f"there is nothing to resume in {path}: leave out --resume to start a run"
         )
-    held = [file for file in run.files() if file.exists()]
     if held and not (resume or overwrite):
         raise ConfigError(
             f"{path} already holds a run: --resume goes on with it, --overwrite replaces it, "
@@ -94,10 +102,14 @@ def open_run(path: Path, *, resume: bool, overwrite: bool) -> RunFolder:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write beside the file, then rename: readers see the old content or the new one."""
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    Path(scratch).chmod(0o644)
-    os.replace(scratch, path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(scratch).chmod(0o644)
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
 
 
 def write_text(path: Path, text: str) -> None:

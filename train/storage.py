@@ -22,8 +22,12 @@ def save(values: dict[str, Any], path: Path) -> None:
             torch.save(values, file)
         Path(scratch).chmod(0o644)
         os.replace(scratch, path)
-    except BaseException:
+    except BaseException as error:
         Path(scratch).unlink(missing_ok=True)
+        # On a full disk torch fails once more while it closes the file: the first failure says why.
+        cause = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(cause, OSError):
+            raise OSError(cause.errno, cause.strerror, str(path)) from error
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from train.errors import ConfigError
 from train.interruption import interruptions
 from train.loop import (
     Position,
+    TrainingDivergedError,
     cpu_weights,
     fit,
     is_finished,
@@ -40,9 +42,15 @@ from train.run import (
     write_split,
 )
 from train.scoring import Judgement, judge
+from train.tensorboard import TensorBoardEvents
 
 SAVING_SHARE = 0.1
 """Of the time, at most, that goes into saving the state of a run that is not interrupted."""
+
+
+OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+SAVE_EVERY = 300.0
+"""Seconds of training that a run may lose when its process is killed, however long its epochs."""
 
 
 class Display(Protocol):
@@ -73,7 +81,7 @@ def train(prepared: Prepared, display: Display) -> Result:
     A method that is fitted in one go leaves nothing if interrupted: it has no half-way.
     """
     seed_everything(prepared.options.seed)
-    with _flushed_denormals():
+    with _flushed_denormals(), _memory_in_words(prepared):
         if isinstance(prepared.config, TrainingConfig):
             return _train_in_steps(prepared, prepared.config, display)
         return _train_in_one_go(prepared)
@@ -90,6 +98,22 @@ def _flushed_denormals() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
+@contextmanager
+def _memory_in_words(prepared: Prepared) -> Iterator[None]:
+    """Answer a lack of memory with what would need less of it."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch: of a GPU its own kind, else any
+        if isinstance(error, RuntimeError) and not OUT_OF_MEMORY.search(str(error)):
+            raise
+        advice = "take fewer rows with --fraction, or smaller layers"
+        if isinstance(prepared.config, TrainingConfig) and prepared.config.batch_size > 1:
+            advice = f"try --batch-size {prepared.config.batch_size // 2}, or smaller layers"
+        raise ConfigError(
+            f"the memory of {prepared.problem.device} is too small: {advice}"
+        ) from error
+
+
 def _train_in_one_go(prepared: Prepared) -> Result:
     started = time.monotonic()
     predictor = methods.load(prepared.method_name).fit(prepared.config, prepared.problem)
@@ -103,18 +127,25 @@ def _train_in_one_go(prepared: Prepared) -> Result:
 
 def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display) -> Result:
     method = methods.load(prepared.method_name).build(config, prepared.problem)
-    position = _resumed(prepared, method) if prepared.options.resume else Position()
+    has_state = prepared.options.resume and prepared.run.resume.is_file()
+    position = _resumed(prepared, method) if has_state else Position()
+    if prepared.options.tensorboard:
+        display = TensorBoardEvents(prepared.run, display)
     _write_settings(prepared)
     with interruptions() as interrupted:
-        fit(
-            method,
-            prepared.problem,
-            config,
-            seed=prepared.options.seed,
-            position=position,
-            observer=_Saving(prepared, method, display),
-            should_stop=interrupted.is_set,
-        )
+        try:
+            fit(
+                method,
+                prepared.problem,
+                config,
+                seed=prepared.options.seed,
+                position=position,
+                observer=_Saving(prepared, method, display),
+                should_stop=interrupted.is_set,
+            )
+        except TrainingDivergedError as error:
+            _keep_the_best(prepared, method, position, error)
+            raise
         finished = is_finished(method, position, config)
         if not finished:
             _save_state(prepared, method, position)
@@ -137,20 +168,29 @@ def _write_settings(prepared: Prepared) -> None:
 class _Saving:
     """Saves the state after epochs and passes all events on to the display.
 
-    After every epoch, unless writing gigabytes would take longer than training.
+    After every epoch, unless writing gigabytes would take longer than training; within epochs that
+    last longer than `SAVE_EVERY`, that often.
     """
 
     def __init__(self, prepared: Prepared, method: Method, display: Display) -> None:
         self.prepared, self.method, self.display = prepared, method, display
         self.on_step = display.on_step
-        self.next_save = 0.0
+        self.last_save = time.monotonic()
+        self.next_save = self.last_save
+
+    def is_due(self) -> bool:
+        now = time.monotonic()
+        return now >= self.next_save and now - self.last_save >= SAVE_EVERY
+
+    def save(self, position: Position) -> None:
+        started = time.monotonic()
+        _save_state(self.prepared, self.method, position)
+        self.last_save = time.monotonic()
+        self.next_save = self.last_save + (self.last_save - started) * (1 / SAVING_SHARE - 1)
 
     def on_epoch(self, position: Position) -> None:
-        started = time.monotonic()
-        if started >= self.next_save or self._is_last(position):
-            _save_state(self.prepared, self.method, position)
-            ended = time.monotonic()
-            self.next_save = ended + (ended - started) * (1 / SAVING_SHARE - 1)
+        if time.monotonic() >= self.next_save or self._is_last(position):
+            self.save(position)
         self.display.on_epoch(position)
 
     def _is_last(self, position: Position) -> bool:
@@ -208,6 +248,19 @@ def _take_best_weights(method: Method, position: Position) -> dict[str, Tensor]:
     for stage in range(position.stage + 1, method.stages):  # interrupted before its last stage
         method.enter_stage(stage)
     return cpu_weights(method.teacher)
+
+
+def _keep_the_best(
+    prepared: Prepared, method: Method, position: Position, error: TrainingDivergedError
+) -> None:
+    """Save what was good before the loss was lost, and say so."""
+    if position.stage + 1 == method.stages and position.best_weights:
+        teacher = _take_best_weights(method, position)
+        _finish(prepared, method.predictor, teacher, position, finished=False)
+        error.args = (
+            f"{error}; {prepared.run.model} holds the weights of epoch {position.best_epoch}, "
+            "the best before that",
+        )
 
 
 def _finish(

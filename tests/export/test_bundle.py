@@ -78,7 +78,7 @@ def test_what_was_written_is_read(bundle):
     assert loaded.labels == ["a", "ß"]
     assert loaded.model_path.read_bytes() == GRAPH
     assert loaded.per_label.tolist() == pytest.approx([0.3, 0.5])
-    assert sorted(loaded.manifest.files) == ["labels.json", "model.onnx", "probe.npz"]
+    assert sorted(loaded.manifest.files) == ["README.md", "labels.json", "model.onnx", "probe.npz"]
 
 
 def test_writing_again_replaces_the_bundle_and_leaves_no_scrap(bundle):

@@ -41,6 +41,9 @@ def test_demo_from_training_to_the_client(run, serving, tmp_path):
     assert np.array_equal(np.sort(rows), np.arange(3000))
     bundle = load_bundle(folder / "model.bundle")
     assert bundle.manifest.largest_difference <= 1e-5
+    assert bundle.manifest.origin.command == metrics["command"]
+    assert bundle.manifest.origin.scores["per_label"] == metrics["scores"]["per_label"]
+    assert metrics["command"] in (folder / "model.bundle" / "README.md").read_text("utf-8")
 
     rows = read_demo().inputs[:5].toarray()
     predictor = load_checkpoint(folder / "model.pt").predictor()

@@ -6,7 +6,7 @@ import pytest
 
 from train import methods
 from train.data.registry import known
-from train.published import _all_numbers, published
+from train.published import _all_numbers, leaderboard, published
 
 
 def test_numbers_are_on_our_scale():
@@ -50,3 +50,10 @@ def test_a_paper_may_cut_a_data_set_otherwise():
     paper = published("spo_fun")["ce"]["fixed.example_f1"].paper
     assert paper.split_of("spo_fun") == "published"
     assert paper.split_of("bibtex") == "60/20/20"
+
+
+def test_a_leaderboard_belongs_to_its_rows():
+    board = leaderboard("delicious", "published")
+    assert board["FastXML"]["fixed.psp@5"].value == pytest.approx(0.3543)
+    assert all(number.is_doubtful for row in board.values() for number in row.values())
+    assert leaderboard("delicious", "60/20/20") == {}
