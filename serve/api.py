@@ -2,6 +2,7 @@
 
 {"inputs": [[0.1, ...]] or [{"3": 1.0}] or ["some text"], "top_k": 5,
  "threshold": 0.5 or "tuned" or "per-label", "model": "..."}
+A model of images takes "mask": "png" or "rle" in place of "top_k", see `serve.images`.
 {"model": {"name", "version", "method"}, "predictions": [{"labels": [...], "scores": [...]}],
  "latency_ms": {"queue", "inference", "total"}, "request_id": "..."}
 """
@@ -22,16 +23,19 @@ from numpy.typing import NDArray
 from export.bundle import Bundle
 from serve.batching import Finished
 from serve.errors import InvalidInputError, MalformedBodyError, UnknownModelError
+from serve.images import FORMATS, mask_answers
 from serve.inputs import Rows
+from serve.kinds import kind_of
 from serve.predictor import Embedded, Scored
-from serve.rows import RowRules, kind_of, may_hold_booleans, parse_rows
+from serve.rows import RowRules, may_hold_booleans, parse_rows
 from train.errors import did_you_mean
 
 Model = TypeVar("Model")
 
-PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model")
+PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model", "mask")
 EMBED_FIELDS = ("inputs", "model")
 DEFAULT_TOP_K = 5
+MASK_THRESHOLD = np.float32(0.5)
 MOST_LIMITS = 1024
 THRESHOLD_WORDS = ("tuned", "per-label")
 # orjson points at the number or at the sign before it; Python's json writes these words.
@@ -49,6 +53,8 @@ class Limits(NamedTuple):
     """Whether labels beyond the best `top_k` matter, which the graph does not rank."""
     k: int
     """How many labels the graph has to rank."""
+    mask: str | None = None
+    """How to answer with masks, one of `FORMATS`; None: with labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,13 @@ class ModelWire:
         head = {"name": manifest.name, "version": manifest.version, "method": manifest.method}
         spec = manifest.input
         return cls(
-            rules=RowRules(spec.kind, spec.width or 0, max_rows, max_characters),
+            rules=RowRules(
+                spec.kind,
+                spec.width or 0,
+                max_rows,
+                max_characters,
+                None if spec.image is None else (spec.image.height, spec.image.width),
+            ),
             label_count=manifest.label_count,
             tuned=np.float32(manifest.thresholds.tuned),
             per_label=bundle.per_label,
@@ -216,21 +228,25 @@ def call_of(fields: dict[str, Any], rows: Rows, wire: ModelWire) -> PredictCall:
 
 def _limits(fields: dict[str, Any], wire: ModelWire) -> Limits:
     """What a request asks for; checked once for all requests that ask the same."""
-    top_k, threshold = fields.get("top_k"), fields.get("threshold")
+    top_k, threshold, mask = fields.get("top_k"), fields.get("threshold"), fields.get("mask")
     # Their types belong to what was asked: 1, 1.0 and true are one key otherwise.
-    asked = (top_k, threshold, type(top_k), type(threshold))
+    asked = (top_k, threshold, mask, type(top_k), type(threshold))
     try:
         return wire.limits[asked]
     except (KeyError, TypeError):  # not asked before, or a list that cannot be a key
-        limits = _checked_limits(top_k, threshold, wire)
+        limits = _checked_limits(top_k, threshold, mask, wire)
     if len(wire.limits) >= MOST_LIMITS:
         wire.limits.clear()
     wire.limits[asked] = limits
     return limits
 
 
-def _checked_limits(top_k: object, threshold: object, wire: ModelWire) -> Limits:
+def _checked_limits(top_k: object, threshold: object, mask: object, wire: ModelWire) -> Limits:
     reached = _threshold(threshold, wire)
+    form = _mask(mask, top_k, wire)
+    if form is not None:
+        reached = MASK_THRESHOLD if reached is None else reached
+        return Limits(None, reached, needs_scores=True, k=1, mask=form)
     most = _top_k(top_k, wire.label_count)
     if most is None and reached is None:
         most = min(DEFAULT_TOP_K, wire.label_count)
@@ -238,6 +254,23 @@ def _checked_limits(top_k: object, threshold: object, wire: ModelWire) -> Limits
         return Limits(most, reached, needs_scores=True, k=1)
     assert most is not None  # noqa: S101 - it is needed only with a threshold
     return Limits(most, reached, needs_scores=False, k=most)
+
+
+def _mask(value: object, top_k: object, wire: ModelWire) -> str | None:
+    """How a model of images is to answer; None for all other models."""
+    if wire.rules.image is None:
+        if value is not None:
+            raise InvalidInputError('"mask" is for models of images: leave it out')
+        return None
+    if top_k is not None:
+        raise InvalidInputError('this model answers with masks: leave "top_k" out')
+    if value is None:
+        return FORMATS[0]
+    if value not in FORMATS:
+        raise InvalidInputError(
+            f'"mask" must be {" or ".join(map(json.dumps, FORMATS))}, got {_shown(value)}'
+        )
+    return str(value)
 
 
 def _top_k(value: object, label_count: int) -> int | None:
@@ -287,7 +320,9 @@ def answer(
     """The body of a 200 answer."""
     scored, start, end = finished[:3]
     assert isinstance(scored, Scored)  # noqa: S101 - a batcher answers calls of one kind
-    if call.needs_scores:
+    if call.limits.mask is not None:
+        text = _masks(call.limits, scored.rows(start, end), wire)
+    elif call.needs_scores:
         text = _above_threshold(call.limits, scored.rows(start, end), wire)
     else:
         text = _best(call.limits, scored, start, end, wire)
@@ -314,6 +349,14 @@ def _whole(name: bytes, text: bytes, wire: ModelWire, request_id: str, latency: 
 @lru_cache(maxsize=4096)
 def _milliseconds(microseconds: int) -> bytes:
     return orjson.dumps(microseconds / 1e3)
+
+
+def _masks(limits: Limits, scored: Scored, wire: ModelWire) -> bytes:
+    size, form = wire.rules.image, limits.mask
+    assert size is not None and form is not None  # noqa: S101, PT018 - see `_mask`
+    assert scored.scores is not None  # noqa: S101 - see `needs_scores`
+    assert limits.threshold is not None  # noqa: S101 - see `_checked_limits`
+    return orjson.dumps(list(mask_answers(scored.scores, limits.threshold, size, form)))
 
 
 def _best(limits: Limits, scored: Scored, start: int, end: int, wire: ModelWire) -> bytes:

@@ -15,8 +15,8 @@ from serve.batching import Outcome
 from serve.errors import InvalidInputError, Reply
 from serve.exchange import Target
 from serve.fastpath import read_body, settle
+from serve.kinds import kind_of
 from serve.routes import PREDICT_PATH, find_target
-from serve.rows import kind_of
 from serve.service import Service
 from serve.telemetry import ModelTotals
 

@@ -29,9 +29,10 @@ from serve.errors import (
 )
 from serve.exchange import Exchange, Headers
 from serve.inputs import Rows
+from serve.kinds import kind_of
 from serve.predictor import Scored
 from serve.quickjson import quick_tensors
-from serve.rows import RowRules, kind_of, parse_rows, rows_of_array
+from serve.rows import RowRules, parse_rows, rows_of_array
 from train.errors import did_you_mean
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ JSON_TYPE = re.compile(
 )
 OCTETS = b"application/octet-stream"
 ARRAY_READERS = {OCTETS: raw_rows, b"application/x-npy": npy_rows}
-QUERY_FIELDS = ("top_k", "threshold", "model")
+QUERY_FIELDS = ("top_k", "threshold", "model", "mask")
 
 
 class PredictRoute:

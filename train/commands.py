@@ -36,6 +36,7 @@ commands
   results FOLDER...        add finished runs to the committed results
   search METHOD            hyper-parameters that score best on validation rows
   report RUN...            tables and plots of finished runs, as one HTML page
+  masks RUN...             test images with their true masks and those of runs, as one picture
   probe MODEL              how good the features of a model are, by logistic regressions on them
 
 `python -m train METHOD --help` shows the options of a method.
@@ -60,6 +61,7 @@ def dispatch(argv: Sequence[str]) -> int:
         "report": _report_command,
         "probe": _probe_command,
         "search": _search_command,
+        "masks": _masks_command,
     }
     if argv[0] in commands:
         return commands[argv[0]](console, argv[1:])
@@ -102,6 +104,12 @@ def _search_command(console: Console, argv: Sequence[str]) -> int:
     return search_command(console, argv)
 
 
+def _masks_command(console: Console, argv: Sequence[str]) -> int:
+    with needs_extra("report", "drawing masks"):
+        from train.masks_command import masks_command  # noqa: PLC0415 - may be missing
+    return masks_command(console, argv)
+
+
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:
     options, config = parse_run(method_name, argv)
     command = shlex.join(["python", "-m", "train", method_name, *argv])
@@ -137,10 +145,13 @@ def _resuming(command: str) -> str:
 def _print_settings(console: Console, prepared: Prepared) -> None:
     data, sizes = prepared.data, prepared.split.sizes()
     n_features = prepared.problem.shape.n_features
+    image = data.image
+    what = f"{n_features} features, {data.n_labels} labels"
+    if image is not None:
+        what = f"images of {image.height} x {image.width} pixels"
     console.print(
-        f"[bold]{prepared.method_name}[/] on [bold]{data.name}[/]: {n_features} features, "
-        f"{data.n_labels} labels, {sizes[0]}/{sizes[1]}/{sizes[2]} rows "
-        f"({prepared.split.rule}), {prepared.problem.device}"
+        f"[bold]{prepared.method_name}[/] on [bold]{data.name}[/]: {what}, "
+        f"{sizes[0]}/{sizes[1]}/{sizes[2]} rows ({prepared.split.rule}), {prepared.problem.device}"
     )
     unused = TEXT_OPTIONS if prepared.texts is None else ()
     values = config_values(prepared.config).items()

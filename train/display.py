@@ -26,6 +26,9 @@ LOG_SECONDS = 5.0
 """Where nobody watches live, at most one line in this time."""
 
 SHOWN_SET_METRICS = {
+    "mean_iou": "mean image IoU",
+    "global_iou": "global IoU",
+    "pixel_accuracy": "pixel accuracy",
     "example_f1": "example-F1",
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
@@ -132,7 +135,8 @@ def score_table(title: str, judgement: Judgement) -> Table:
     for column in ("at 0.5", "tuned", "per label", "oracle"):
         table.add_column(column, justify="right")
     columns = (judgement.fixed, judgement.tuned, judgement.per_label, judgement.oracle)
-    for key, name in SHOWN_SET_METRICS.items():
+    shown = {key: name for key, name in SHOWN_SET_METRICS.items() if key in judgement.fixed}
+    for key, name in shown.items():
         table.add_row(name, *(f"{column[key]:.4f}" for column in columns))
     for key, name in SHOWN_RANKING_METRICS.items():
         if key in judgement.fixed:

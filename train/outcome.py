@@ -40,7 +40,7 @@ def checkpoint_of(
     return Checkpoint(
         name=f"{data.name}-{prepared.method_name}",
         method=prepared.method_name,
-        task="multilabel",
+        task=data.task,
         config=config_values(prepared.config),
         dataset=data.name,
         shape=prepared.problem.shape.values(),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from train import methods
 from train.config import MethodConfig, TrainingConfig
 from train.data import MultiLabelData, Split, load_dataset, make_split
 from train.errors import ConfigError
@@ -60,6 +61,7 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
     torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
     data, split = load_split(options)
+    methods.check_task(method_name, data.task)
     out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"
     texts = encode_texts(data, split, config, device, progress=options.progress)
     problem = make_problem(data, split, device, config.scaling, texts)

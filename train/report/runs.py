@@ -154,6 +154,11 @@ def _short_names(folders: Sequence[Path]) -> list[str]:
 def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> FinishedRun:
     run = RunFolder(folder)
     checkpoint, metrics = load_checkpoint(run.model), _json(run.metrics)
+    if checkpoint.task != "multilabel":
+        raise ConfigError(
+            f"{folder} was trained on images, and reports are about labels of rows: "
+            "python -m train masks draws its masks"
+        )
     # Runs from before `data` was recorded have the name of the data set alone.
     source = metrics.get("data") or {"dataset": checkpoint.dataset}
     key = json.dumps(source, sort_keys=True)
