@@ -50,7 +50,6 @@ class SharedStudy:
 
     def __init__(self, folder: Path, identity: dict[str, Any], space: Space, seed: int) -> None:
         """Open the search in the folder, or begin it; one with another identity is refused."""
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.folder, self.space, self.seed = folder, space, seed
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -137,6 +136,7 @@ class SharedStudy:
 
 def open_study(folder: Path) -> optuna.Study:
     """The study in the folder, which is made if there is none."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # we say ourselves how trials end
     storage = optuna.storages.RDBStorage(
         f"sqlite:///{folder.resolve() / 'search.db'}",
         engine_kwargs={"connect_args": {"timeout": BUSY_SECONDS}},
