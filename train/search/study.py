@@ -21,7 +21,8 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from train.errors import ConfigError
-from train.search.space import Space, suggested
+from train.search.plan import Search
+from train.search.space import suggested
 
 BUSY_SECONDS = 60
 """How long a process waits for others to finish writing."""
@@ -48,9 +49,10 @@ class Claim:
 class SharedStudy:
     """Claims trials and keeps how they ended."""
 
-    def __init__(self, folder: Path, identity: dict[str, Any], space: Space, seed: int) -> None:
-        """Open the search in the folder, or begin it; one with another identity is refused."""
-        self.folder, self.space, self.seed = folder, space, seed
+    def __init__(self, search: Search) -> None:
+        """Open the search in its folder, or begin it; one with another identity is refused."""
+        folder, identity = search.folder, search.identity
+        self.folder, self.space, self.seed = folder, search.space, search.options.seed
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -61,6 +63,8 @@ class SharedStudy:
             self.study = open_study(folder)
             known = self.study.user_attrs.get("identity")
             if known is None:
+                if not self.trials():  # else killed before the next line
+                    self.study.enqueue_trial(search.first)
                 self.study.set_user_attr("identity", json.loads(json.dumps(identity)))
             else:
                 _check_same(folder, known, json.loads(json.dumps(identity)))
@@ -92,7 +96,7 @@ class SharedStudy:
                     lock = self._lock(known.number)
                     if lock is not None:
                         return self._claim(Trial(self.study, known._trial_id), lock)
-            if len(trials) >= most:
+            if sum(trial.state != TrialState.WAITING for trial in trials) >= most:
                 return None
             trial = self.study.ask()
             lock = self._lock(trial.number)
