@@ -230,7 +230,7 @@ def _limits(fields: dict[str, Any], wire: ModelWire) -> Limits:
     """What a request asks for; checked once for all requests that ask the same."""
     top_k, threshold, mask = fields.get("top_k"), fields.get("threshold"), fields.get("mask")
     # Their types belong to what was asked: 1, 1.0 and true are one key otherwise.
-    asked = (top_k, threshold, type(top_k), type(threshold), mask)
+    asked = (top_k, threshold, mask, type(top_k), type(threshold))
     try:
         return wire.limits[asked]
     except (KeyError, TypeError):  # not asked before, or a list that cannot be a key
@@ -243,11 +243,10 @@ def _limits(fields: dict[str, Any], wire: ModelWire) -> Limits:
 
 def _checked_limits(top_k: object, threshold: object, mask: object, wire: ModelWire) -> Limits:
     reached = _threshold(threshold, wire)
-    if wire.rules.image is not None:
-        bound = MASK_THRESHOLD if reached is None else reached
-        return Limits(None, bound, needs_scores=True, k=1, mask=_mask(top_k, mask))
-    if mask is not None:
-        raise InvalidInputError('"mask" is for models of images: leave it out')
+    form = _mask(mask, top_k, wire)
+    if form is not None:
+        reached = MASK_THRESHOLD if reached is None else reached
+        return Limits(None, reached, needs_scores=True, k=1, mask=form)
     most = _top_k(top_k, wire.label_count)
     if most is None and reached is None:
         most = min(DEFAULT_TOP_K, wire.label_count)
@@ -257,15 +256,21 @@ def _checked_limits(top_k: object, threshold: object, mask: object, wire: ModelW
     return Limits(most, reached, needs_scores=False, k=most)
 
 
-def _mask(top_k: object, value: object) -> str:
+def _mask(value: object, top_k: object, wire: ModelWire) -> str | None:
+    """How a model of images is to answer; None for all other models."""
+    if wire.rules.image is None:
+        if value is not None:
+            raise InvalidInputError('"mask" is for models of images: leave it out')
+        return None
     if top_k is not None:
         raise InvalidInputError('this model answers with masks: leave "top_k" out')
-    for form in FORMATS:
-        if value in (None, form):
-            return form
-    raise InvalidInputError(
-        f'"mask" must be {" or ".join(map(json.dumps, FORMATS))}, got {_shown(value)}'
-    )
+    if value is None:
+        return FORMATS[0]
+    if value not in FORMATS:
+        raise InvalidInputError(
+            f'"mask" must be {" or ".join(map(json.dumps, FORMATS))}, got {_shown(value)}'
+        )
+    return str(value)
 
 
 def _top_k(value: object, label_count: int) -> int | None:
@@ -324,15 +329,6 @@ def answer(
     return _whole(b"predictions", text, wire, request_id, latency)
 
 
-def _masks(limits: Limits, scored: Scored, wire: ModelWire) -> bytes:
-    assert scored.scores is not None  # noqa: S101 - see `needs_scores`
-    assert limits.threshold is not None  # noqa: S101 - see `_checked_limits`
-    assert limits.mask is not None  # noqa: S101 - see `answer`
-    assert wire.rules.image is not None  # noqa: S101 - no other model answers with masks
-    size = wire.rules.image
-    return orjson.dumps(list(mask_answers(scored.scores, limits.threshold, size, limits.mask)))
-
-
 def _whole(name: bytes, text: bytes, wire: ModelWire, request_id: str, latency: Latency) -> bytes:
     """Put together by hand: a JSON library would go through all of it again."""
     queue, inference, total = latency
@@ -353,6 +349,14 @@ def _whole(name: bytes, text: bytes, wire: ModelWire, request_id: str, latency: 
 @lru_cache(maxsize=4096)
 def _milliseconds(microseconds: int) -> bytes:
     return orjson.dumps(microseconds / 1e3)
+
+
+def _masks(limits: Limits, scored: Scored, wire: ModelWire) -> bytes:
+    size, form = wire.rules.image, limits.mask
+    assert size is not None and form is not None  # noqa: S101, PT018 - see `_mask`
+    assert scored.scores is not None  # noqa: S101 - see `needs_scores`
+    assert limits.threshold is not None  # noqa: S101 - see `_checked_limits`
+    return orjson.dumps(list(mask_answers(scored.scores, limits.threshold, size, form)))
 
 
 def _best(limits: Limits, scored: Scored, start: int, end: int, wire: ModelWire) -> bytes:

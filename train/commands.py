@@ -60,8 +60,8 @@ def dispatch(argv: Sequence[str]) -> int:
         "results": results_command,
         "report": _report_command,
         "probe": _probe_command,
-        "masks": _masks_command,
         "search": _search_command,
+        "masks": _masks_command,
     }
     if argv[0] in commands:
         return commands[argv[0]](console, argv[1:])
@@ -98,16 +98,16 @@ def _probe_command(console: Console, argv: Sequence[str]) -> int:
     return probe_command(console, argv)
 
 
-def _masks_command(console: Console, argv: Sequence[str]) -> int:
-    with needs_extra("report", "drawing masks"):
-        from train.masks_command import masks_command  # noqa: PLC0415 - may be missing
-    return masks_command(console, argv)
-
-
 def _search_command(console: Console, argv: Sequence[str]) -> int:
     with needs_extra("search", "the search"):
         from train.search.command import search_command  # noqa: PLC0415 - may be missing
     return search_command(console, argv)
+
+
+def _masks_command(console: Console, argv: Sequence[str]) -> int:
+    with needs_extra("report", "drawing masks"):
+        from train.masks_command import masks_command  # noqa: PLC0415 - may be missing
+    return masks_command(console, argv)
 
 
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:

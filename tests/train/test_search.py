@@ -19,8 +19,9 @@ from train import methods
 from train.cli import main
 from train.config import read_preset
 from train.errors import ConfigError
+from train.parsing import parse_run
 from train.search.plan import plan_search
-from train.search.space import RANGES, Choice, chosen, space_of, suggested
+from train.search.space import RANGES, Choice, chosen, space_of, stored, suggested
 from train.search.study import SharedStudy, open_study
 from train.search.trial import Silent, run_trial, score_of
 
@@ -80,6 +81,8 @@ def test_a_trial_keeps_the_values_that_it_has():
     values = suggested(trial, space)
     assert suggested(trial, space) == values == chosen(trial.params, space)
     assert isinstance(values["hidden"], tuple)
+    config = methods.load("ce").Config(lr=1.0, **{k: v for k, v in values.items() if k != "lr"})
+    assert stored(config, space) == {k: v for k, v in trial.params.items() if k != "lr"}
 
 
 def test_a_search_ends_in_a_preset_and_goes_on_where_it_ended(tmp_path, capsys):
@@ -87,6 +90,8 @@ def test_a_search_ends_in_a_preset_and_goes_on_where_it_ended(tmp_path, capsys):
     assert search(folder, 3, "--report") == 0
     first = rows(folder)
     assert [row["state"] for row in first] == ["finished"] * 3
+    _, preset = parse_run("ce", [*RUN, "2"])  # which the first trial has, so others must beat it
+    assert (float(first[0]["lr"]), float(first[0]["dropout"])) == (preset.lr, preset.dropout)
     best = max(first, key=lambda row: float(row["validation"]))
     config = read_preset(folder / "best.toml", methods.load("ce").Config)
     assert config.lr == float(best["lr"])
@@ -131,7 +136,7 @@ def _validation(run):
 def test_test_rows_are_never_looked_at(tmp_path):
     """With other test scores in the run folder, the score of the trial is the same."""
     plan = plan_search("ce", [*RUN, "2"], "lr", tmp_path / "search")
-    study = SharedStudy(plan.folder, plan.identity, plan.space, 0)
+    study = SharedStudy(plan)
     claim = study.claim(1)
     run = plan.run(claim.values, study.trial_folder(0))
     ending = run_trial(run, Silent(), lambda place, score: False)
@@ -152,7 +157,7 @@ def test_methods_without_epochs_are_searched_by_validation_too(tmp_path):
 
 def test_a_trial_that_is_worse_is_given_up(tmp_path):
     plan = plan_search("ce", [*RUN, "2"], "lr", tmp_path / "search")
-    study = SharedStudy(plan.folder, plan.identity, plan.space, 0)
+    study = SharedStudy(plan)
     claim = study.claim(1)
     told = []
     ending = run_trial(
@@ -248,7 +253,7 @@ def test_two_processes_share_a_search(tmp_path):
 
 def test_a_claim_is_of_one_and_a_dead_one_is_taken_over(tmp_path):
     plan = plan_search("ce", [*RUN, "2"], "lr", tmp_path / "search")
-    one, two = (SharedStudy(plan.folder, plan.identity, plan.space, 0) for _ in range(2))
+    one, two = (SharedStudy(plan) for _ in range(2))
     first, second = one.claim(2), two.claim(2)
     assert (first.number, second.number) == (0, 1)
     assert two.claim(2) is None

@@ -9,8 +9,6 @@ import pytest
 
 from train.cli import main
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of tensorboard's own code
-
 WORDS = ["ce", "--dataset", "demo", "--hidden", "20", "--no-progress", "--tensorboard"]
 
 

@@ -70,7 +70,7 @@ def search_command(console: Console, argv: Sequence[str]) -> int:
     command = shlex.join(["python", "-m", "train", "search", *argv])
     page = _page() if options.report else None
     engine = _engine(options, console)
-    study = SharedStudy(search.folder, search.identity, search.space, search.options.seed)
+    study = SharedStudy(search)
     for name, values in search.space.items():
         console.print(f"{name}: {values}", style="dim", highlight=False)
     is_done = engine(search, study, options.trials, _teller(console, study, options.trials))

@@ -15,7 +15,7 @@ from train.errors import ConfigError
 from train.evidence import full_name
 from train.options import RunOptions
 from train.parsing import as_words, parse_run
-from train.search.space import Space, space_of
+from train.search.space import Space, space_of, stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,11 @@ class Search:
     """Flags of the method and of its runs, as given."""
     space: Space
     folder: Path
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """Values of the first trial: those of preset and defaults, which others must beat."""
+        return stored(self.config, self.space)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -128,6 +128,21 @@ def _suggested(trial: BaseTrial, name: str, values: Range | Choice) -> Any:  # n
     return trial.suggest_float(name, values.low, values.high, log=values.log)
 
 
+def stored(config: MethodConfig, space: Space) -> dict[str, Any]:
+    """The values of a config as a trial stores them; those outside of the space are left out."""
+    return {
+        name: _name(value) if isinstance(values, Choice) else value
+        for name, values in space.items()
+        if _holds(values, value := getattr(config, name))
+    }
+
+
+def _holds(values: Range | Choice, value: Any) -> bool:  # noqa: ANN401 - any
+    if isinstance(values, Choice):
+        return value in values.values
+    return bool(values.low <= value <= values.high)
+
+
 def chosen(values: Mapping[str, Any], space: Space) -> dict[str, Any]:
     """The values that a trial's stored parameters mean."""
     return {

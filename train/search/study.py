@@ -21,7 +21,8 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from train.errors import ConfigError
-from train.search.space import Space, suggested
+from train.search.plan import Search
+from train.search.space import suggested
 
 BUSY_SECONDS = 60
 """How long a process waits for others to finish writing."""
@@ -48,10 +49,10 @@ class Claim:
 class SharedStudy:
     """Claims trials and keeps how they ended."""
 
-    def __init__(self, folder: Path, identity: dict[str, Any], space: Space, seed: int) -> None:
-        """Open the search in the folder, or begin it; one with another identity is refused."""
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.folder, self.space, self.seed = folder, space, seed
+    def __init__(self, search: Search) -> None:
+        """Open the search in its folder, or begin it; one with another identity is refused."""
+        folder, identity = search.folder, search.identity
+        self.folder, self.space, self.seed = folder, search.space, search.options.seed
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -62,6 +63,8 @@ class SharedStudy:
             self.study = open_study(folder)
             known = self.study.user_attrs.get("identity")
             if known is None:
+                if not self.trials():  # else killed before the next line
+                    self.study.enqueue_trial(search.first)
                 self.study.set_user_attr("identity", json.loads(json.dumps(identity)))
             else:
                 _check_same(folder, known, json.loads(json.dumps(identity)))
@@ -93,7 +96,7 @@ class SharedStudy:
                     lock = self._lock(known.number)
                     if lock is not None:
                         return self._claim(Trial(self.study, known._trial_id), lock)
-            if len(trials) >= most:
+            if sum(trial.state != TrialState.WAITING for trial in trials) >= most:
                 return None
             trial = self.study.ask()
             lock = self._lock(trial.number)
@@ -137,6 +140,7 @@ class SharedStudy:
 
 def open_study(folder: Path) -> optuna.Study:
     """The study in the folder, which is made if there is none."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # we say ourselves how trials end
     storage = optuna.storages.RDBStorage(
         f"sqlite:///{folder.resolve() / 'search.db'}",
         engine_kwargs={"connect_args": {"timeout": BUSY_SECONDS}},
