@@ -14,7 +14,8 @@ from serve.settings import Settings
 from train.errors import EXIT_OK, needs_extra, run_command
 
 EXAMPLE = """\
-`python -m serve bench BUNDLE...` compares the speed of bundles instead.
+`python -m serve bench BUNDLE...` compares the speed of bundles instead,
+`python -m serve score BUNDLE --input FILE... --output DIR` scores whole files.
 example:
   python -m serve runs/demo/seal-0/model.bundle --port 8000
 """
@@ -50,10 +51,18 @@ def _run(argv: Sequence[str]) -> int:
         from serve.workers import serve  # noqa: PLC0415
     if argv and argv[0] == "bench":
         return bench_command(argv[1:])
+    if argv and argv[0] == "score":
+        return _score(argv[1:])
     settings = _parse(argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     serve(settings, lambda line: print(line, flush=True))
     return EXIT_OK
+
+
+def _score(argv: Sequence[str]) -> int:
+    with needs_extra("score", "scoring files"):
+        from serve.score.command import score_command  # noqa: PLC0415 - servers do not need it
+    return score_command(argv)
 
 
 def _parse(argv: Sequence[str]) -> Settings:
