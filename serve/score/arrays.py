@@ -25,11 +25,10 @@ class Parquet:
     def __init__(self, path: Path, wanted: Wanted) -> None:
         self.path, self.wanted = path, wanted
         self._file = pq.ParquetFile(path)
-        metadata = self._file.metadata
-        header = self._file.schema_arrow.names
-        self._columns = [header[place] for place in places(path, header, wanted)]
+        metadata, schema = self._file.metadata, self._file.schema_arrow
+        self._columns = [schema.names[place] for place in places(path, schema.names, wanted)]
         for name in self._columns:
-            self._check_type(name, self._file.schema_arrow.field(name).type)
+            self._check_type(name, schema.field(name).type)
         counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._starts = np.cumsum([0, *counts])
         self._last: tuple[int, Any] = (-1, None)
