@@ -46,13 +46,13 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _run(argv: Sequence[str]) -> int:
+    if argv and argv[0] == "score":
+        return _score(argv[1:])
     with needs_extra("serve", "serving"):
         from serve.bench import bench_command  # noqa: PLC0415
         from serve.workers import serve  # noqa: PLC0415
     if argv and argv[0] == "bench":
         return bench_command(argv[1:])
-    if argv and argv[0] == "score":
-        return _score(argv[1:])
     settings = _parse(argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     serve(settings, lambda line: print(line, flush=True))
@@ -61,7 +61,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _score(argv: Sequence[str]) -> int:
     with needs_extra("score", "scoring files"):
-        from serve.score.command import score_command  # noqa: PLC0415 - servers do not need it
+        from serve.score.command import score_command  # noqa: PLC0415 - may be missing
     return score_command(argv)
 
 
