@@ -54,6 +54,7 @@ bench: $(VENV)/.dev  ## compare speeds, as ratios
 	$(PY) -m benchmarks.many_labels
 	$(PY) -m benchmarks.serving --page docs/performance.md
 	$(PY) -m benchmarks.text_serving
+	$(PY) -m benchmarks.scoring
 
 results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 	$(PY) -m train results --page docs/results.md

@@ -14,7 +14,8 @@ from serve.settings import Settings
 from train.errors import EXIT_OK, needs_extra, run_command
 
 EXAMPLE = """\
-`python -m serve bench BUNDLE...` compares the speed of bundles instead.
+`python -m serve bench BUNDLE...` compares the speed of bundles instead,
+`python -m serve score BUNDLE --input FILE... --output DIR` scores whole files.
 example:
   python -m serve runs/demo/seal-0/model.bundle --port 8000
 """
@@ -45,6 +46,8 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _run(argv: Sequence[str]) -> int:
+    if argv and argv[0] == "score":
+        return _score(argv[1:])
     with needs_extra("serve", "serving"):
         from serve.bench import bench_command  # noqa: PLC0415
         from serve.workers import serve  # noqa: PLC0415
@@ -54,6 +57,12 @@ def _run(argv: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     serve(settings, lambda line: print(line, flush=True))
     return EXIT_OK
+
+
+def _score(argv: Sequence[str]) -> int:
+    with needs_extra("score", "scoring files"):
+        from serve.score.command import score_command  # noqa: PLC0415 - may be missing
+    return score_command(argv)
 
 
 def _parse(argv: Sequence[str]) -> Settings:
