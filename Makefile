@@ -28,8 +28,8 @@ demo: $(VENV)/.run  ## install, train two methods, export, serve, predict
 test: $(VENV)/.dev  ## run all tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
-fuzz: $(VENV)/.dev  ## the long form of tests that draw at random
-	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 $(PY) -m pytest -n auto --dist worksteal --timeout 3000 tests/pipeline/test_killed.py
+fuzz: $(VENV)/.dev  ## the long form of tests that draw at random or install much
+	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 LABELWRIGHT_INSTALL=1 $(PY) -m pytest -n auto --dist worksteal --timeout 3000 tests/pipeline/test_killed.py tests/serve/test_kserve.py
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(VENV)/bin/ruff format --check .

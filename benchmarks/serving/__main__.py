@@ -24,7 +24,7 @@ from rich.console import Console
 from benchmarks.serving import model
 from benchmarks.serving.page import write_page
 from benchmarks.serving.running import Burst, Running, free_port, started
-from benchmarks.serving.servers import Best, Server, Setting, install, ours, servers
+from benchmarks.serving.servers import CACHE, Best, Server, Setting, install, ours, servers
 
 console = Console(stderr=True)
 
@@ -71,7 +71,7 @@ class Options:
     """Beginnings of the names of servers; default: all."""
     python: str = "/usr/bin/python3"
     """For the peers' environments; Triton's Python backend runs with Debian's 3.11 only."""
-    folder: Path = Path.home() / ".cache" / "labelwright-benchmarks"
+    folder: Path = CACHE
     """Where peers are installed, once."""
     page: Path | None = None
     """File to write, such as docs/performance.md."""
@@ -147,7 +147,7 @@ def _started(
     folder = options.folder / server.name.lower().replace(",", "").replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        python = install(server, folder, options.python)
+        python = install(server.packages, folder, options.python)
         setting = Setting(folder, python, bundle, graph, free_port(), options.workers)
         return [stack.enter_context(started(server, setting))]
     except Exception as error:  # noqa: BLE001 - whatever a peer's installation may do
