@@ -22,7 +22,8 @@ import tyro
 from rich.console import Console
 
 from benchmarks.serving import model
-from benchmarks.serving.page import write_page
+from benchmarks.serving.page import OURS, write_page
+from benchmarks.serving.plot import draw
 from benchmarks.serving.running import Burst, Running, free_port, started
 from benchmarks.serving.servers import CACHE, Best, Server, Setting, install, ours, servers
 
@@ -74,7 +75,7 @@ class Options:
     folder: Path = CACHE
     """Where peers are installed, once."""
     page: Path | None = None
-    """File to write, such as docs/performance.md."""
+    """File to write, such as docs/performance.md, with a figure beside it."""
 
 
 @dataclass
@@ -134,10 +135,21 @@ def main(options: Options) -> None:
         results.resident_mb = {one.server.name: one.resident_mb() for one in running}
     if not options.only or "ours" in options.only:
         results.cold_seconds = _cold_starts(bundle, options)
-    text = write_page(results, [case.name for case in CASES], options.workers)
+    print(publish(results, options))
+
+
+def publish(results: Results, options: Options) -> str:
+    """Write the page, and its figure beside it, where that is asked for; the page."""
+    cases = [case.name for case in CASES]
+    figure = None
+    # Ours alone is beside nothing.
+    if options.page is not None and {name for name, _ in results.bursts} > {OURS}:
+        figure = options.page.with_suffix(".svg")
+        draw(results, cases, figure)
+    text = write_page(results, cases, options.workers, figure and figure.name)
     if options.page is not None:
         options.page.write_text(text, encoding="utf-8")
-    print(text)
+    return text
 
 
 def _started(
