@@ -1,7 +1,7 @@
 """The Open Inference Protocol with KServe's own client.
 
-Its dependencies clash with ours and take half a gigabyte, so it has an environment of its own, kept
-beside those of the benchmarks' servers. `make fuzz` makes it.
+With its dependencies it takes half a gigabyte, so it has an environment of its own, kept beside
+those of the benchmarks' servers. `make fuzz` makes it.
 """
 
 from __future__ import annotations
