@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import math
 from pathlib import Path
 
 import numpy as np
 from scipy import io as matlab
 from scipy import sparse
 
-from train.archives import ArchiveError, check_unpacked
 from train.data.dataset import MultiLabelData
 from train.data.files import open_bytes
 from train.data.matrices import targets_from_dense
@@ -47,11 +45,7 @@ def _matrix(path: Path) -> np.ndarray:
     with open_bytes(path) as file:
         content = io.BytesIO(file.read())
     try:
-        shapes = [shape for _, shape, _ in matlab.whosmat(content)]
-        check_unpacked(sum(map(math.prod, shapes)), content.getbuffer().nbytes)
         variables = matlab.loadmat(content)
-    except ArchiveError as error:
-        raise DataError(f"{path} is refused: {error}; save it as a sparse matrix") from error
     except (ValueError, TypeError, NotImplementedError, matlab.matlab.MatReadError) as error:
         raise DataError(
             f"{path} is not a MATLAB version 5 file ({error}): save it with the option -v5"
