@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -321,15 +322,16 @@ def _check_claims(path: Path, manifest: Manifest) -> None:
     if table is None:
         return
     data = manifest.files.get(MODEL + DATA_SUFFIX)
-    is_real = data is not None and _is_count(table.offset) and _is_count(table.size)
-    if not is_real or table.offset + 4 * table.size * manifest.label_count > data.bytes:
+    are_counts = _is_count(table.offset) and _is_count(table.size)
+    size = table.offset + 4 * table.size * manifest.label_count if are_counts else math.inf
+    if data is None or size > data.bytes:
         raise BundleError(
             f"{path}: {MANIFEST} claims a label table that is larger than its file; export again"
         )
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _optional(kind: Any, raw: dict[str, Any] | None) -> Any:  # noqa: ANN401 - what `kind` makes

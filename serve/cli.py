@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import tyro
 
+from serve.door import NewKey
 from serve.settings import Settings
 from train.errors import EXIT_OK, needs_extra, run_command
 
 EXAMPLE = """\
 `python -m serve bench BUNDLE...` compares the speed of bundles instead.
+`python -m serve key NAME` makes a key for --api-keys or --admin-keys: itself, and its line there.
 example:
   python -m serve runs/demo/seal-0/model.bundle --port 8000
 """
@@ -25,13 +26,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _command(argv: Sequence[str]) -> int:
     with needs_extra("serve", "serving"):
         from serve.bench import bench_command  # noqa: PLC0415
+        from serve.logs import start_log  # noqa: PLC0415
         from serve.workers import serve  # noqa: PLC0415
     if argv and argv[0] == "bench":
         return bench_command(argv[1:])
+    if argv and argv[0] == "key":
+        print("\n".join(_parse_new_key(argv[1:]).lines()))
+        return EXIT_OK
     settings = _parse(argv)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    start_log(settings.log_format)
     serve(settings, lambda line: print(line, flush=True))
     return EXIT_OK
+
+
+def _parse_new_key(argv: Sequence[str]) -> NewKey:
+    return tyro.cli(
+        tyro.conf.PositionalRequiredArgs[NewKey], prog="python -m serve key", args=list(argv)
+    )
 
 
 def _parse(argv: Sequence[str]) -> Settings:

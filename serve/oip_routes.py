@@ -75,7 +75,7 @@ def _add_models(router: APIRouter, service: Service) -> None:
             f"{path}/infer",
             summary="Score rows",
             response_model=schema.OipInferAnswer,
-            responses=schema.oip_errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+            responses=schema.oip_errors(400, 401, 404, 408, 413, 415, 422, 429, 500, 503, 504),
         )(infer)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
-    HttpToolsProtocol,
     RequestResponseCycle,
 )
 
@@ -22,6 +21,7 @@ from serve import fastpath
 from serve.batching import Job, Outcome
 from serve.errors import ClientGoneError, Reply
 from serve.exchange import Exchange, Target
+from serve.guard import GuardedProtocol
 from serve.routes import find_target
 from serve.service import Service
 
@@ -69,7 +69,7 @@ class FastCycle:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class FastProtocol(HttpToolsProtocol):
+class FastProtocol(GuardedProtocol):
     """One connection.
 
     At most one request of a connection is active; those that were sent without waiting for its
@@ -81,7 +81,7 @@ class FastProtocol(HttpToolsProtocol):
     pipeline: deque[tuple[Any, ASGI3Application]]
 
     def __init__(self, service: Service, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
-        super().__init__(**options)
+        super().__init__(service.visitors, **options)
         self._service = service
         self._active: FastCycle | RequestResponseCycle | None = None
         self._is_advancing = False
@@ -93,12 +93,14 @@ class FastProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Leave the ASGI scope to requests that need one."""
+        self.head_bytes = 0
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
         """Start a busy request, or hand any other to ASGI."""
+        self.head_bytes = None
         parser = self.parser
         target = find_target(self.url) if parser.get_method() == b"POST" else None
         if target is None or parser.should_upgrade():

@@ -27,6 +27,7 @@ from serve.batching import Finished, Job, MicroBatcher, Outcome, Predictor
 from serve.bodies import unpacked
 from serve.control import Control
 from serve.counters import Counters
+from serve.door import door_of
 from serve.errors import (
     ApiError,
     BusyError,
@@ -37,6 +38,7 @@ from serve.errors import (
     status_and_type,
 )
 from serve.exchange import Call, Exchange, Headers, Target
+from serve.guard import Visitors
 from serve.library import Library
 from serve.predictor import OnnxPredictor
 from serve.settings import Settings
@@ -113,6 +115,9 @@ class Service:
         self.telemetry.watch(lambda: self.in_flight, "in_flight_requests")
         self.telemetry.watch(lambda: not self.is_draining, "ready_workers")
         self._settings = settings
+        self.door = door_of(settings)
+        """None where everybody may come in."""
+        self.visitors = Visitors(settings.max_client_connections)
         self._retiring: set[asyncio.Task[None]] = set()
         for predictor in predictors:
             self._check_name(predictor)
@@ -206,6 +211,7 @@ class Service:
                 retry_after=RETRY_AFTER_DRAIN_SECONDS,
             )
         headers = exchange.headers
+        self._check_door(exchange)
         exchange.target.route.admit(headers)
         self._check_queue(exchange)
         length = headers.get(b"content-length")
@@ -214,6 +220,10 @@ class Service:
         timeout = headers.get(b"x-timeout-ms")
         if timeout is not None:
             exchange.deadline = exchange.started + _milliseconds(timeout) / 1e3
+
+    def _check_door(self, exchange: Exchange) -> None:
+        if self.door is not None:
+            self.door.admit(exchange.headers)
 
     def _check_queue(self, exchange: Exchange) -> None:
         """Refuse a request to a full queue, where the queue is known without the body."""
@@ -272,7 +282,8 @@ class Service:
 
     def _refusal(self, exchange: Exchange, error: Exception) -> Reply:
         if not isinstance(error, ApiError):
-            logger.error("request %s failed", exchange.request_id, exc_info=error)
+            about = {"request_id": exchange.request_id}
+            logger.error("request %s failed", exchange.request_id, exc_info=error, extra=about)
         self._count_refusal(exchange, *status_and_type(error))
         reply = exchange.target.route.problem(error, exchange.request_id)
         if not exchange.has_body and b"expect" in exchange.headers:

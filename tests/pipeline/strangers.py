@@ -342,10 +342,10 @@ def data_bz2_bomb(folder: Path) -> Path:
 
 @case(read_path)
 def data_zip_bomb(folder: Path) -> Path:
-    with zipfile.ZipFile(folder / "x.svm.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        with archive.open("x.svm", "w") as member:
-            for _ in range(8):
-                member.write(ZEROS)
+    packing = zipfile.ZipFile(folder / "x.svm.zip", "w", zipfile.ZIP_DEFLATED)
+    with packing as archive, archive.open("x.svm", "w") as member:
+        for _ in range(8):
+            member.write(ZEROS)
     return folder / "x.svm.zip"
 
 

@@ -26,7 +26,12 @@ class _Shell:
     """What does not depend on being synchronous: options, and the calls themselves."""
 
     def __init__(
-        self, base_url: str | None, timeout: float, max_retries: int, rng: Random | None
+        self,
+        base_url: str | None,
+        api_key: str | None,
+        timeout: float,
+        max_retries: int,
+        rng: Random | None,
     ) -> None:
         protocol.check_options(timeout, max_retries)
         self._timeout = timeout
@@ -36,7 +41,7 @@ class _Shell:
         self._options: dict[str, Any] = {
             "base_url": protocol.server_url(base_url, os.environ),
             "timeout": timeout,
-            "headers": protocol.HEADERS,
+            "headers": {**protocol.HEADERS, **protocol.key_headers(api_key, os.environ)},
         }
 
     def _delay(self, error: ClientError, attempt: int) -> float:
@@ -51,6 +56,7 @@ class Client(_Shell):
 
     Args:
         base_url: Address of the server; if None, LABELWRIGHT_URL, else http://127.0.0.1:8000.
+        api_key: What the server wants to be shown; if None, LABELWRIGHT_API_KEY, if that is set.
         timeout: Seconds, for each attempt, to connect, to send, and to wait for the next bytes.
         max_retries: Attempts after the first, on a broken connection, 429 or 503 only.
         transport: An httpx transport in place of the network, for tests.
@@ -65,6 +71,7 @@ class Client(_Shell):
         self,
         base_url: str | None = None,
         *,
+        api_key: str | None = None,
         timeout: float = 5.0,
         max_retries: int = 2,
         transport: httpx.BaseTransport | None = None,
@@ -72,7 +79,7 @@ class Client(_Shell):
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
     ) -> None:
-        super().__init__(base_url, timeout, max_retries, rng)
+        super().__init__(base_url, api_key, timeout, max_retries, rng)
         self._sleep = sleep
         self._clock = clock
         self._http = httpx.Client(transport=transport, **self._options)
@@ -181,6 +188,7 @@ class AsyncClient(_Shell):
         self,
         base_url: str | None = None,
         *,
+        api_key: str | None = None,
         timeout: float = 5.0,
         max_retries: int = 2,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -188,7 +196,7 @@ class AsyncClient(_Shell):
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
     ) -> None:
-        super().__init__(base_url, timeout, max_retries, rng)
+        super().__init__(base_url, api_key, timeout, max_retries, rng)
         self._sleep = sleep
         self._clock = clock
         self._http = httpx.AsyncClient(transport=transport, **self._options)
