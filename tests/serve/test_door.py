@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import socket
@@ -83,7 +84,7 @@ def test_routes_open_by_kind():
 def test_a_rate_lets_through_what_it_says_and_no_more():
     now = [100.0]
     door = Door([key("bob", "b", rate=5.0), key("ann", "a")], clock=lambda: now[0])
-    passed = 0
+    passed, waits = 0, set()
     for _ in range(1000):  # ten seconds
         now[0] += 0.01
         door.admit(bearer("a"))
@@ -91,8 +92,9 @@ def test_a_rate_lets_through_what_it_says_and_no_more():
             door.admit(bearer("b"))
             passed += 1
         except RateLimitError as error:
-            assert 1 <= error.retry_after <= 2
+            waits.add(error.retry_after)
     assert 50 <= passed <= 50 + 5 + 1
+    assert waits == {1}
     now[0] += 60
     door.admit(bearer("b"))
 
@@ -178,13 +180,15 @@ def test_slow_headers_and_silence_end(start, monkeypatch):
 def test_headers_without_end_are_refused(start):
     with start() as server, server.wire() as wire:
         wire.send(b"GET /healthz HTTP/1.1\r\nhost: x\r\n")
-        with pytest.raises(OSError, match=r"reset|[Bb]roken"):
-            for number in range(10_000):
-                wire.send(b"x-%d: " % number, b"y" * 1000, b"\r\n")
-        with pytest.raises(OSError, match="reset"):
-            answer = wire.answer()
-            assert answer.status == 431
-            raise OSError("reset")
+        time.sleep(0.1)  # a piece of its own
+        wire.send(b"x: ", b"y" * guard.MOST_HEAD_BYTES)
+        answer = wire.answer()
+        assert (answer.status, answer.json()["error"]["type"]) == (431, "headers_too_large")
+        # It is not read further, however much comes.
+        endless = threading.Thread(target=_send_all, args=(wire, bytes(64 * 2**20)), daemon=True)
+        endless.start()
+        endless.join(30)
+        assert not endless.is_alive()
 
 
 def test_a_client_that_never_reads_is_let_go(start, monkeypatch):
@@ -202,10 +206,8 @@ def test_a_client_that_never_reads_is_let_go(start, monkeypatch):
 
 
 def _send_all(wire, data):
-    try:
+    with contextlib.suppress(OSError):
         wire.send(data)
-    except OSError:
-        pass
 
 
 def test_one_address_may_not_take_all_connections(start):

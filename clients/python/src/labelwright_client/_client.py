@@ -67,7 +67,7 @@ class Client(_Shell):
     A request that fails raises a ClientError of the tree in `_errors`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each has its default
         self,
         base_url: str | None = None,
         *,
@@ -184,7 +184,7 @@ class AsyncClient(_Shell):
     To run under trio, pass `sleep=trio.sleep`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each has its default
         self,
         base_url: str | None = None,
         *,
