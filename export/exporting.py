@@ -39,6 +39,7 @@ from export.to_onnx import (
     export_predictor,
     filed_table,
     is_filed,
+    network_of,
     save_encoder,
     save_graph,
     save_search,
@@ -48,6 +49,7 @@ from export.to_onnx import (
 from export.verify import Parity, check_parity, check_path, check_search, scores_of
 from train.checkpoint import Checkpoint, load_checkpoint
 from train.errors import CheckpointError, needs_extra
+from train.nets.segmentation import CropAverage, CropDescent
 
 STORED_ROWS = 64
 """Probe rows that a bundle keeps: a server runs them before it is ready."""
@@ -170,6 +172,15 @@ def _index(predictor: nn.Module, rows: ProbeRows, folder: Path) -> Search:
 
 
 def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
+    network = network_of(predictor)
+    if isinstance(network, CropDescent) or (
+        isinstance(network, CropAverage) and options.with_energy
+    ):
+        raise BundleError(
+            "an energy network of images descends through convolutions in 32 bits, where runtimes "
+            "differ by more than the proof of equality allows: export ce or seal, without "
+            "--with-energy"
+        )
     if options.index is not None and not embeds(predictor):
         raise BundleError(
             "--index is for networks whose scores are inner products with a label table, which "

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from export.feeds import Feed, padded
-from export.manifest import InputSpec
+from export.manifest import ImageSize, InputSpec
 from train.batches import GREATEST_DENSITY
 from train.checkpoint import Checkpoint
 from train.encoding import TokenEncoder
@@ -131,7 +131,13 @@ def probe_rows(checkpoint: Checkpoint, predictor: nn.Module, *, as_features: boo
         return ProbeRows(spec=spec, feed=feed, inputs=[ids, mask], texts=checkpoint.texts)
     width = checkpoint.shape["n_features"]
     kind = "features" if as_features else kind_of_rows(checkpoint, predictor)
-    spec = InputSpec(kind=kind, width=width, names=checkpoint.features or None)
+    image = checkpoint.shape.get("image")
+    spec = InputSpec(
+        kind=kind,
+        width=width,
+        names=checkpoint.features or None,
+        image=None if image is None else ImageSize(**image),
+    )
     if text is not None:
         spec = InputSpec(kind="text", encoding="tfidf", width=width, graph=kind)
     return ProbeRows(

@@ -9,6 +9,14 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageSize:
+    """Pixels of an image that a model takes: red, green, blue of each, line after line."""
+
+    height: int
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class InputSpec:
     """What one row must be."""
 
@@ -22,6 +30,8 @@ class InputSpec:
     """Of text: `tokens` for a graph that takes token numbers, `tfidf` for weighted word counts."""
     max_tokens: int | None = None
     """Tokens of a text that are looked at."""
+    image: ImageSize | None = None
+    """Of rows that are images, whose labels are their pixels: `width` numbers of 0 to 255."""
     graph: str | None = None
     """What the graph is fed with, where that is not `kind`: a key of `GRAPH_INPUTS`."""
 

@@ -2,6 +2,7 @@
 
 {"inputs": [[0.1, ...]] or [{"3": 1.0}] or ["some text"], "top_k": 5,
  "threshold": 0.5 or "tuned" or "per-label", "model": "..."}
+A model of images takes "mask": "png" or "rle" in place of "top_k", see `serve.images`.
 {"model": {"name", "version", "method"}, "predictions": [{"labels": [...], "scores": [...]}],
  "latency_ms": {"queue", "inference", "total"}, "request_id": "..."}
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,20 +21,40 @@ import orjson
 from numpy.typing import NDArray
 
 from export.bundle import Bundle
+from serve.batching import Finished
 from serve.errors import InvalidInputError, MalformedBodyError, UnknownModelError
+from serve.images import FORMATS, mask_answers
 from serve.inputs import Rows
+from serve.kinds import kind_of
 from serve.predictor import Embedded, Scored
-from serve.rows import RowRules, kind_of, may_hold_booleans, parse_rows
+from serve.rows import RowRules, may_hold_booleans, parse_rows
 from train.errors import did_you_mean
 
 Model = TypeVar("Model")
 
-PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model")
+PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model", "mask")
 EMBED_FIELDS = ("inputs", "model")
 DEFAULT_TOP_K = 5
+MASK_THRESHOLD = np.float32(0.5)
+MOST_LIMITS = 1024
 THRESHOLD_WORDS = ("tuned", "per-label")
 # orjson points at the number or at the sign before it; Python's json writes these words.
 NOT_JSON_NUMBERS = re.compile(r"-?(NaN|Infinity|nan|inf)")
+
+
+class Limits(NamedTuple):
+    """Which labels of a row are answered."""
+
+    top_k: int | None
+    """At most so many; None: every label that reaches the threshold."""
+    threshold: np.float32 | NDArray[np.float32] | None
+    """One for all labels, or one for each (labels,)."""
+    needs_scores: bool
+    """Whether labels beyond the best `top_k` matter, which the graph does not rank."""
+    k: int
+    """How many labels the graph has to rank."""
+    mask: str | None = None
+    """How to answer with masks, one of `FORMATS`; None: with labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +65,13 @@ class ModelWire:
     label_count: int
     tuned: np.float32
     per_label: NDArray[np.float32]
-    head: orjson.Fragment
+    head: bytes
     """The "model" object of every answer, as JSON."""
     labels: Sequence[str]
+    label_texts: list[bytes]
+    """The labels as JSON; empty where one was not asked for yet: few of a million ever are."""
+    limits: dict[tuple[object, ...], Limits] = field(default_factory=dict)
+    """Those that were asked for, by what was asked."""
 
     @classmethod
     def of(cls, bundle: Bundle, *, max_rows: int, max_characters: int) -> ModelWire:
@@ -54,38 +80,37 @@ class ModelWire:
         head = {"name": manifest.name, "version": manifest.version, "method": manifest.method}
         spec = manifest.input
         return cls(
-            rules=RowRules(spec.kind, spec.width or 0, max_rows, max_characters),
+            rules=RowRules(
+                spec.kind,
+                spec.width or 0,
+                max_rows,
+                max_characters,
+                None if spec.image is None else (spec.image.height, spec.image.width),
+            ),
             label_count=manifest.label_count,
             tuned=np.float32(manifest.thresholds.tuned),
             per_label=bundle.per_label,
-            head=orjson.Fragment(orjson.dumps(head)),
+            head=orjson.dumps(head),
             labels=bundle.labels,
+            label_texts=[b""] * len(bundle.labels),
         )
 
+    def label_text(self, label: int) -> bytes:
+        """Encode a label for the first time."""
+        self.label_texts[label] = text = orjson.dumps(self.labels[label])
+        return text
 
-@dataclass(frozen=True, slots=True)
-class PredictCall:
+
+class PredictCall(NamedTuple):
     """A request for predictions that can be answered."""
 
     rows: Rows
-    top_k: int | None
-    """At most so many labels a row; None: every label that reaches the threshold."""
-    threshold: np.float32 | NDArray[np.float32] | None
-    """One for all labels, or one for each (labels,)."""
-
-    @property
-    def needs_scores(self) -> bool:
-        """Whether labels beyond the best `top_k` matter, which the graph does not rank."""
-        return self.threshold is not None and (self.top_k is None or self.threshold.ndim == 1)
-
-    @property
-    def k(self) -> int:
-        """How many labels the graph has to rank."""
-        return 1 if self.needs_scores or self.top_k is None else self.top_k
+    limits: Limits
+    k: int
+    needs_scores: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EmbedCall:
+class EmbedCall(NamedTuple):
     """A request for embeddings that can be answered."""
 
     rows: Rows
@@ -184,7 +209,7 @@ def parse_call(payload: dict[str, Any], body: bytes, wire: ModelWire) -> Predict
     """Check the fields of a request against the model that is to answer it."""
     limits = _limits(payload, wire)
     rows = parse_rows(payload["inputs"], wire.rules, with_booleans=may_hold_booleans(body))
-    return PredictCall(rows, *limits)
+    return PredictCall(rows, limits, limits.k, limits.needs_scores)
 
 
 def parse_embed_call(
@@ -197,17 +222,55 @@ def parse_embed_call(
 
 def call_of(fields: dict[str, Any], rows: Rows, wire: ModelWire) -> PredictCall:
     """A call whose rows were read and checked before, with the other fields of its request."""
-    return PredictCall(rows, *_limits(fields, wire))
+    limits = _limits(fields, wire)
+    return PredictCall(rows, limits, limits.k, limits.needs_scores)
 
 
-def _limits(
-    fields: dict[str, Any], wire: ModelWire
-) -> tuple[int | None, np.float32 | NDArray[np.float32] | None]:
-    threshold = _threshold(fields.get("threshold"), wire)
-    top_k = _top_k(fields.get("top_k"), wire.label_count)
-    if top_k is None and threshold is None:
-        top_k = min(DEFAULT_TOP_K, wire.label_count)
-    return top_k, threshold
+def _limits(fields: dict[str, Any], wire: ModelWire) -> Limits:
+    """What a request asks for; checked once for all requests that ask the same."""
+    top_k, threshold, mask = fields.get("top_k"), fields.get("threshold"), fields.get("mask")
+    # Their types belong to what was asked: 1, 1.0 and true are one key otherwise.
+    asked = (top_k, threshold, mask, type(top_k), type(threshold))
+    try:
+        return wire.limits[asked]
+    except (KeyError, TypeError):  # not asked before, or a list that cannot be a key
+        limits = _checked_limits(top_k, threshold, mask, wire)
+    if len(wire.limits) >= MOST_LIMITS:
+        wire.limits.clear()
+    wire.limits[asked] = limits
+    return limits
+
+
+def _checked_limits(top_k: object, threshold: object, mask: object, wire: ModelWire) -> Limits:
+    reached = _threshold(threshold, wire)
+    form = _mask(mask, top_k, wire)
+    if form is not None:
+        reached = MASK_THRESHOLD if reached is None else reached
+        return Limits(None, reached, needs_scores=True, k=1, mask=form)
+    most = _top_k(top_k, wire.label_count)
+    if most is None and reached is None:
+        most = min(DEFAULT_TOP_K, wire.label_count)
+    if reached is not None and (most is None or reached.ndim == 1):
+        return Limits(most, reached, needs_scores=True, k=1)
+    assert most is not None  # noqa: S101 - it is needed only with a threshold
+    return Limits(most, reached, needs_scores=False, k=most)
+
+
+def _mask(value: object, top_k: object, wire: ModelWire) -> str | None:
+    """How a model of images is to answer; None for all other models."""
+    if wire.rules.image is None:
+        if value is not None:
+            raise InvalidInputError('"mask" is for models of images: leave it out')
+        return None
+    if top_k is not None:
+        raise InvalidInputError('this model answers with masks: leave "top_k" out')
+    if value is None:
+        return FORMATS[0]
+    if value not in FORMATS:
+        raise InvalidInputError(
+            f'"mask" must be {" or ".join(map(json.dumps, FORMATS))}, got {_shown(value)}'
+        )
+    return str(value)
 
 
 def _top_k(value: object, label_count: int) -> int | None:
@@ -246,66 +309,86 @@ def _shown(value: object) -> str:
 
 def embed_answer(embedded: Embedded, wire: ModelWire, request_id: str, latency: Latency) -> bytes:
     """The body of a 200 answer of `/embed`, as JSON."""
-    return orjson.dumps(
-        {
-            "model": wire.head,
-            "embeddings": np.ascontiguousarray(embedded.vectors),
-            "latency_ms": _milliseconds(latency),
-            "request_id": request_id,
-        },
-        option=orjson.OPT_SERIALIZE_NUMPY,
-    )
+    vectors = np.ascontiguousarray(embedded.vectors)
+    text = orjson.dumps(vectors, option=orjson.OPT_SERIALIZE_NUMPY)
+    return _whole(b"embeddings", text, wire, request_id, latency)
 
 
 def answer(
-    call: PredictCall, scored: Scored, wire: ModelWire, request_id: str, latency: Latency
+    call: PredictCall, finished: Finished, wire: ModelWire, request_id: str, latency: Latency
 ) -> bytes:
     """The body of a 200 answer."""
-    names = wire.labels
-    return orjson.dumps(
-        {
-            "model": wire.head,
-            "predictions": [
-                {"labels": [names[label] for label in labels], "scores": scores}
-                for labels, scores in _ranked(call, scored)
-            ],
-            "latency_ms": _milliseconds(latency),
-            "request_id": request_id,
-        },
-        # Writes float32 with as few digits as tell it from its neighbours.
-        option=orjson.OPT_SERIALIZE_NUMPY,
+    scored, start, end = finished[:3]
+    assert isinstance(scored, Scored)  # noqa: S101 - a batcher answers calls of one kind
+    if call.limits.mask is not None:
+        text = _masks(call.limits, scored.rows(start, end), wire)
+    elif call.needs_scores:
+        text = _above_threshold(call.limits, scored.rows(start, end), wire)
+    else:
+        text = _best(call.limits, scored, start, end, wire)
+    return _whole(b"predictions", text, wire, request_id, latency)
+
+
+def _whole(name: bytes, text: bytes, wire: ModelWire, request_id: str, latency: Latency) -> bytes:
+    """Put together by hand: a JSON library would go through all of it again."""
+    queue, inference, total = latency
+    return (
+        b'{"model":%b,"%b":%b,"latency_ms":{"queue":%b,"inference":%b,"total":%b},"request_id":%b}'
+        % (
+            wire.head,
+            name,
+            text,
+            _milliseconds(int(queue * 1e6 + 0.5)),
+            _milliseconds(int(inference * 1e6 + 0.5)),
+            _milliseconds(int(total * 1e6 + 0.5)),
+            orjson.dumps(request_id),
+        )
     )
 
 
-def _milliseconds(latency: Latency) -> dict[str, float]:
-    return {
-        "queue": round(latency.queue * 1e3, 3),
-        "inference": round(latency.inference * 1e3, 3),
-        "total": round(latency.total * 1e3, 3),
-    }
+@lru_cache(maxsize=4096)
+def _milliseconds(microseconds: int) -> bytes:
+    return orjson.dumps(microseconds / 1e3)
 
 
-def _ranked(call: PredictCall, scored: Scored) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-    if call.needs_scores:
-        return _above_threshold(call, scored)
-    return _best(call, scored)
+def _masks(limits: Limits, scored: Scored, wire: ModelWire) -> bytes:
+    size, form = wire.rules.image, limits.mask
+    assert size is not None and form is not None  # noqa: S101, PT018 - see `_mask`
+    assert scored.scores is not None  # noqa: S101 - see `needs_scores`
+    assert limits.threshold is not None  # noqa: S101 - see `_checked_limits`
+    return orjson.dumps(list(mask_answers(scored.scores, limits.threshold, size, form)))
 
 
-def _best(call: PredictCall, scored: Scored) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+def _best(limits: Limits, scored: Scored, start: int, end: int, wire: ModelWire) -> bytes:
     """The graph's ranking, cut to this call's k: the batch may have been run with a larger one."""
-    for labels, scores in zip(scored.top_labels, scored.top_scores, strict=True):
-        best = scores[: call.top_k]
-        if call.threshold is not None:
-            best = best[best >= call.threshold]
-        yield labels[: len(best)].tolist(), best
+    texts, encode = wire.label_texts, wire.label_text
+    rows = []
+    is_cut = limits.threshold is not None or scored.top_labels.shape[1] != limits.k
+    for number, ranked in enumerate(scored.texts()[start:end], start):
+        columns, scores = _cut(limits, scored.top_scores[number], *ranked) if is_cut else ranked
+        names = b",".join([texts[column] or encode(column) for column in columns])
+        rows.append(b'{"labels":[%b],"scores":[%b]}' % (names, scores))
+    return b"[%b]" % b",".join(rows)
 
 
-def _above_threshold(
-    call: PredictCall, scored: Scored
-) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+def _cut(
+    limits: Limits, best: NDArray[np.float32], columns: list[int], scores: bytes
+) -> tuple[list[int], bytes]:
+    """The beginning of a ranking that this call asks for."""
+    count = limits.k
+    if limits.threshold is not None:
+        count = int(np.count_nonzero(best[:count] >= limits.threshold))
+    return columns[:count], b",".join(scores.split(b",")[:count])
+
+
+def _above_threshold(limits: Limits, scored: Scored, wire: ModelWire) -> bytes:
     assert scored.scores is not None  # noqa: S101 - the batcher asks for what `needs_scores` says
+    rows = []
     for scores in scored.scores:
-        labels = np.flatnonzero(scores >= call.threshold)
+        labels = np.flatnonzero(scores >= limits.threshold)
         # Stable, so that equal scores keep the order of their columns as in the graph's ranking.
-        order = labels[np.argsort(-scores[labels], kind="stable")][: call.top_k]
-        yield order.tolist(), scores[order]
+        order = labels[np.argsort(-scores[labels], kind="stable")][: limits.top_k]
+        names = [wire.labels[label] for label in order.tolist()]
+        rows.append({"labels": names, "scores": scores[order]})
+    # Writes float32 with as few digits as tell it from its neighbours.
+    return orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -229,7 +229,9 @@ def _summary(model: LoadedModel) -> dict[str, Any]:
 
 
 def _input(spec: InputSpec) -> dict[str, Any]:
-    about = {"kind": spec.kind, "width": spec.width}
+    about: dict[str, Any] = {"kind": spec.kind, "width": spec.width}
+    if spec.image is not None:
+        about |= {"image": asdict(spec.image)}
     if spec.kind == "text":
         about |= {"encoding": spec.encoding, "max_tokens": spec.max_tokens}
     return about

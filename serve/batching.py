@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from serve.errors import BusyError, ClientGoneError, DeadlinePassedError, TooLargeError
 from serve.inputs import Rows, joined
@@ -48,13 +48,19 @@ class Predictor(Protocol):
 Answer = Scored | Embedded
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The answer to one job, cut out of its batch."""
+class Finished(NamedTuple):
+    """The answer to one job, as rows of the answer to its batch."""
 
-    answer: Answer
+    batch: Answer
+    start: int
+    end: int
     queue_seconds: float
     inference_seconds: float
+
+    @property
+    def answer(self) -> Answer:
+        """The answer to this job alone."""
+        return self.batch.rows(self.start, self.end)
 
 
 Outcome = Finished | Exception
@@ -95,6 +101,8 @@ class MicroBatcher:
         max_batch_rows: Rows that go into one call; a job larger than that runs alone.
         max_queue_rows: Rows that may wait; beyond it `submit` raises `BusyError`.
         max_queue_bytes: What they and their answers may take in memory; likewise.
+        max_wait_seconds: How long those that wait may be expected to take, if they are more than
+            one batch; likewise.
         on_batch: Told the rows and seconds of each batch.
         clock: Seconds; deadlines of jobs are on it.
     """
@@ -106,6 +114,7 @@ class MicroBatcher:
         max_batch_rows: int,
         max_queue_rows: int,
         max_queue_bytes: int,
+        max_wait_seconds: float = math.inf,
         on_batch: Callable[[int, float], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -113,6 +122,7 @@ class MicroBatcher:
         self._max_batch_rows = max_batch_rows
         self._max_queue_rows = max_queue_rows
         self._max_queue_bytes = max_queue_bytes
+        self._max_wait_seconds = max_wait_seconds
         self._on_batch = on_batch
         self._clock = clock
         self._queue: deque[Job] = deque()
@@ -120,6 +130,8 @@ class MicroBatcher:
         is_fast = predictor.seconds_per_batch < INLINE_SECONDS
         self._is_fast = is_fast and not predictor.reads_text
         self._rows_per_second = max_batch_rows / max(predictor.seconds_per_batch, 1e-9)
+        """From the queue to written answers, reading of other requests meanwhile included."""
+        self._last_delivery = -math.inf
         self._thread: ThreadPoolExecutor | None = None
         self.queued_rows = 0
         self.queued_bytes = 0
@@ -151,6 +163,7 @@ class MicroBatcher:
             )
         if self.queued_rows + job.rows > self._max_queue_rows:
             raise self._busy(f"at most {self._max_queue_rows}")
+        self._check_wait()
         if self.queued_bytes + job.nbytes > self._max_queue_bytes:
             raise self._busy(f"{self._max_queue_bytes} bytes")
 
@@ -162,6 +175,13 @@ class MicroBatcher:
         """
         if self.queued_rows >= self._max_queue_rows:
             raise self._busy(f"at most {self._max_queue_rows}")
+        self._check_wait()
+
+    def _check_wait(self) -> None:
+        # What fits into the next batch is always taken: fewer would not be answered any sooner.
+        most = max(self._max_batch_rows, self._max_wait_seconds * self._rows_per_second)
+        if self.queued_rows >= most:
+            raise self._busy(f"as many as take {self._max_wait_seconds * 1e3:g} ms")
 
     def _busy(self, most: str) -> BusyError:
         seconds = self._seconds_to_drain()
@@ -265,13 +285,19 @@ class MicroBatcher:
             for job in batch:
                 job.done(outcome)
             return
-        self._rows_per_second += NEWEST * (rows / seconds - self._rows_per_second)
         self._on_batch(rows, seconds)
         end = 0
         for job in batch:
             start, end = end, end + job.rows
-            share = outcome if len(batch) == 1 else outcome.rows(start, end)
-            job.done(Finished(share, started - job.submitted, seconds))
+            job.done(Finished(outcome, start, end, started - job.submitted, seconds))
+        self._learn_rate(batch[0], rows)
+
+    def _learn_rate(self, first: Job, rows: int) -> None:
+        """Rows a second from when the first of a batch was read, or the batch before was done."""
+        now = self._clock()
+        seconds = now - max(first.submitted, self._last_delivery)
+        self._last_delivery = now
+        self._rows_per_second += NEWEST * (rows / max(seconds, 1e-9) - self._rows_per_second)
 
 
 def _outcome(predictor: Predictor, batch: list[Job]) -> Answer | Exception:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import tyro
 
@@ -24,6 +27,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(argv: Sequence[str]) -> int:
+    with _ended_by_sigterm():
+        return _run(argv)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Take SIGTERM from the first moment on: process 1 of a container ignores it otherwise.
+
+    Loading takes a while, and nothing is accepted yet that would have to be answered. Whoever
+    accepts requests sets a handler of its own.
+    """
+    before = signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_OK))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(argv: Sequence[str]) -> int:
     with needs_extra("serve", "serving"):
         from serve.bench import bench_command  # noqa: PLC0415
         from serve.logs import start_log  # noqa: PLC0415

@@ -16,8 +16,8 @@ from serve.door import key_header
 from serve.errors import InvalidInputError, Reply
 from serve.exchange import Headers, Target
 from serve.fastpath import read_body, settle
+from serve.kinds import kind_of
 from serve.routes import PREDICT_PATH, find_target
-from serve.rows import kind_of
 from serve.service import Service
 from serve.telemetry import ModelTotals
 

@@ -20,6 +20,7 @@ ApiError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -108,14 +109,40 @@ BUG = (HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error")
 
 Headers = list[tuple[bytes, bytes]]
 ASK_FOR_KEY = (b"www-authenticate", b"Bearer")
+CLOSE_HEADER = (b"connection", b"close")
 
 
 class Reply(NamedTuple):
     """A whole HTTP answer, ready for any server to write."""
 
     status: int
-    headers: Headers
     body: bytes
+    request_id: str
+    content_type: bytes = b"application/json"
+    more: Sequence[tuple[bytes, bytes]] = ()
+    """Headers that not every answer has."""
+
+    @property
+    def headers(self) -> Headers:
+        """All headers, as ASGI takes them."""
+        return [
+            (b"content-type", self.content_type),
+            (b"content-length", b"%d" % len(self.body)),
+            (b"x-request-id", self.request_id.encode()),
+            *self.more,
+        ]
+
+    @property
+    def lines(self) -> bytes:
+        """All headers, as they are sent."""
+        lines = b"content-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n" % (
+            self.content_type,
+            len(self.body),
+            self.request_id.encode(),
+        )
+        for name, value in self.more:
+            lines += b"%b: %b\r\n" % (name, value)
+        return lines
 
 
 def status_and_type(error: Exception) -> tuple[int, str]:
@@ -140,7 +167,7 @@ def error_reply(error: Exception, request_id: str) -> Reply:
     if isinstance(error, UnauthorizedError):
         headers.append(ASK_FOR_KEY)
     if isinstance(error, DrainingError):
-        headers.append((b"connection", b"close"))
+        headers.append(CLOSE_HEADER)
     return problem(status, kind, message, request_id, headers)
 
 
@@ -149,14 +176,4 @@ def problem(
 ) -> Reply:
     """An error answer in the common shape, whatever part of the server noticed the error."""
     body = orjson.dumps({"error": {"type": kind, "message": message, "request_id": request_id}})
-    return json_reply(status, body, request_id, headers)
-
-
-def json_reply(status: int, body: bytes, request_id: str, headers: Headers | None = None) -> Reply:
-    """A JSON answer with the headers that every answer of this server has."""
-    common: Headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"x-request-id", request_id.encode()),
-    ]
-    return Reply(status, common + (headers or []), body)
+    return Reply(status, body, request_id, more=headers or ())

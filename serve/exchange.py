@@ -12,7 +12,7 @@ from serve.errors import Reply
 from serve.inputs import Rows
 
 if TYPE_CHECKING:
-    from serve.batching import Answer, MicroBatcher
+    from serve.batching import Finished, MicroBatcher
     from serve.service import LoadedModel
 
 Headers = Mapping[bytes, bytes]
@@ -53,7 +53,7 @@ class Route(Protocol):
         """The queue of a model that its calls wait in."""
         ...
 
-    def answer(self, exchange: Exchange, answer: Answer, latency: Latency) -> Reply:
+    def answer(self, exchange: Exchange, finished: Finished, latency: Latency) -> Reply:
         """The answer with status 200."""
         ...
 

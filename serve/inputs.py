@@ -24,7 +24,7 @@ FEW_CELLS = 512
 """So small an input is not split."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DenseRows:
     """Rows (rows, width) of numbers."""
 
@@ -39,7 +39,7 @@ class DenseRows:
         return self.features.nbytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SparseRows:
     """Stored values, row after row."""
 
@@ -56,7 +56,7 @@ class SparseRows:
         return self.counts.nbytes + self.columns.nbytes + self.values.nbytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TextRows:
     """One text a row."""
 
@@ -74,7 +74,7 @@ class TextRows:
 Rows = DenseRows | SparseRows | TextRows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
     """The inputs of one or more calls, and where the rows of their answers belong."""
 

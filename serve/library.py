@@ -59,6 +59,7 @@ class Source:
             replace(bundle, manifest=manifest),
             threads=settings.threads,
             max_batch_rows=settings.max_batch_rows,
+            provider=settings.provider,
         )
 
     def _bundle(self) -> Bundle:

@@ -27,18 +27,18 @@ from serve.errors import (
     UnauthorizedError,
     UnknownModelError,
     error_message,
-    json_reply,
     status_and_type,
 )
 from serve.exchange import Exchange, Headers
 from serve.inputs import Rows
+from serve.kinds import kind_of
 from serve.predictor import Scored
 from serve.quickjson import quick_tensors
-from serve.rows import RowRules, kind_of, parse_rows, rows_of_array
+from serve.rows import RowRules, parse_rows, rows_of_array
 from train.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from serve.batching import Answer, MicroBatcher
+    from serve.batching import Finished, MicroBatcher
     from serve.service import LoadedModel
 
 INPUT, TEXT_INPUT = "features", "text"
@@ -50,6 +50,7 @@ NUMPY_TYPES: dict[str, np.dtype[Any]] = {
 }
 INPUT_TYPES = ("FP32", "FP64")
 JSON_LENGTH = b"inference-header-content-length"
+OCTETS = b"application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,9 @@ class InferRoute:
         """The queue of the model."""
         return model.batcher
 
-    def answer(self, exchange: Exchange, answer: Answer, latency: api.Latency) -> Reply:
+    def answer(self, exchange: Exchange, finished: Finished, latency: api.Latency) -> Reply:
         """The outputs that were asked for, those in bytes after the JSON."""
-        call, model = exchange.call, exchange.loaded
+        call, model, answer = exchange.call, exchange.loaded, finished.answer
         assert isinstance(call, InferCall)  # noqa: S101 - see `parse`
         assert isinstance(answer, Scored)  # noqa: S101 - see `batcher`
         tail: list[bytes] = []
@@ -125,15 +126,9 @@ class InferRoute:
             head["id"] = call.id
         text = orjson.dumps(head, option=orjson.OPT_SERIALIZE_NUMPY)
         if not tail:
-            return json_reply(200, text, exchange.request_id)
-        body = b"".join([text, *tail])
-        headers = [
-            (b"content-type", b"application/octet-stream"),
-            (b"content-length", str(len(body)).encode()),
-            (JSON_LENGTH, str(len(text)).encode()),
-            (b"x-request-id", exchange.request_id.encode()),
-        ]
-        return Reply(200, headers, body)
+            return Reply(200, text, exchange.request_id)
+        more = [(JSON_LENGTH, b"%d" % len(text))]
+        return Reply(200, b"".join([text, *tail]), exchange.request_id, OCTETS, more)
 
     def problem(self, error: Exception, request_id: str) -> Reply:
         """The protocol's error shape: the sentence alone."""
@@ -148,7 +143,8 @@ def oip_problem(error: Exception, request_id: str) -> Reply:
         headers.append((b"retry-after", str(error.retry_after).encode()))
     if isinstance(error, UnauthorizedError):
         headers.append(ASK_FOR_KEY)
-    return json_reply(status, orjson.dumps({"error": error_message(error)}), request_id, headers)
+    body = orjson.dumps({"error": error_message(error)})
+    return Reply(status, body, request_id, more=headers)
 
 
 def model_of(

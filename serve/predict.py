@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -16,17 +17,16 @@ from serve.errors import (
     Reply,
     UnsupportedTypeError,
     error_reply,
-    json_reply,
 )
 from serve.exchange import Exchange, Headers
 from serve.inputs import DenseRows
-from serve.predictor import Embedded, Scored
+from serve.predictor import Embedded
 from serve.quickjson import quick_payload
 from serve.rows import fits, rows_of_array
 from train.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from serve.batching import Answer, MicroBatcher
+    from serve.batching import Finished, MicroBatcher
     from serve.service import LoadedModel
 
 JSON = b"application/json"
@@ -36,7 +36,7 @@ JSON_TYPE = re.compile(
 )
 OCTETS = b"application/octet-stream"
 ARRAY_READERS = {OCTETS: raw_rows, b"application/x-npy": npy_rows}
-QUERY_FIELDS = ("top_k", "threshold", "model")
+QUERY_FIELDS = ("top_k", "threshold", "model", "mask")
 
 
 class PredictRoute:
@@ -80,14 +80,12 @@ class PredictRoute:
         """The queue of the model."""
         return model.batcher
 
-    def answer(self, exchange: Exchange, answer: Answer, latency: api.Latency) -> Reply:
+    def answer(self, exchange: Exchange, finished: Finished, latency: api.Latency) -> Reply:
         """Labels and scores of every row."""
-        call = exchange.call
+        call, request_id = exchange.call, exchange.request_id
         assert isinstance(call, api.PredictCall)  # noqa: S101 - see `parse`
-        assert isinstance(answer, Scored)  # noqa: S101 - see `batcher`
-        request_id = exchange.request_id
-        body = api.answer(call, answer, exchange.loaded.wire, request_id, latency)
-        return json_reply(200, body, request_id)
+        body = api.answer(call, finished, exchange.loaded.wire, request_id, latency)
+        return Reply(200, body, request_id)
 
     def problem(self, error: Exception, request_id: str) -> Reply:
         """The common error shape."""
@@ -119,15 +117,15 @@ class EmbedRoute:
             )
         return model.embed_batcher
 
-    def answer(self, exchange: Exchange, answer: Answer, latency: api.Latency) -> Reply:
+    def answer(self, exchange: Exchange, finished: Finished, latency: api.Latency) -> Reply:
         """One vector for each row, as JSON or as bytes."""
-        call, request_id = exchange.call, exchange.request_id
+        call, request_id, answer = exchange.call, exchange.request_id, finished.answer
         assert isinstance(call, api.EmbedCall)  # noqa: S101 - see `parse`
         assert isinstance(answer, Embedded)  # noqa: S101 - see `batcher`
         if call.as_bytes:
             return _octets(answer, request_id)
         body = api.embed_answer(answer, exchange.loaded.wire, request_id, latency)
-        return json_reply(200, body, request_id)
+        return Reply(200, body, request_id)
 
     def problem(self, error: Exception, request_id: str) -> Reply:
         """The common error shape."""
@@ -137,13 +135,8 @@ class EmbedRoute:
 def _octets(embedded: Embedded, request_id: str) -> Reply:
     """Embeddings as float32 numbers, row after row, little end first."""
     body = np.ascontiguousarray(embedded.vectors, dtype="<f4").tobytes()
-    headers = [
-        (b"content-type", OCTETS),
-        (b"content-length", str(len(body)).encode()),
-        (b"x-request-id", request_id.encode()),
-        (b"x-embedding-size", str(embedded.vectors.shape[1]).encode()),
-    ]
-    return Reply(200, headers, body)
+    more = [(b"x-embedding-size", b"%d" % embedded.vectors.shape[1])]
+    return Reply(200, body, request_id, OCTETS, more)
 
 
 def _check_json(declared: bytes | None, types: str) -> None:
@@ -152,6 +145,7 @@ def _check_json(declared: bytes | None, types: str) -> None:
         raise UnsupportedTypeError(f"send the header content-type: {types}, got {shown!r}")
 
 
+@lru_cache(maxsize=1024)
 def _query_fields(query: str) -> dict[str, Any]:
     """The options of a request whose body is an array, as JSON would have typed them."""
     pairs = parse_qsl(query, keep_blank_values=True)

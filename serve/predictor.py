@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from export.bundle import (
@@ -36,7 +37,12 @@ SCORED = ("top_scores", "top_labels", "scores")
 WARM_UP_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+RowText = tuple[list[int], bytes]
+"""The best columns of a row, and their scores as JSON without brackets."""
+
+
+# Not frozen, as those would cost four times as much to make, and one is made for each request.
+@dataclass(slots=True)
 class Scored:
     """What a model says about some rows."""
 
@@ -46,14 +52,25 @@ class Scored:
     """(rows, k), columns of `top_scores`."""
     scores: NDArray[np.float32] | None
     """(rows, labels), only when asked for."""
+    _texts: list[RowText] | None = field(default=None, init=False, repr=False)
 
     def rows(self, start: int, end: int) -> Scored:
         """What it says about some of them."""
         scores = None if self.scores is None else self.scores[start:end]
         return Scored(self.top_scores[start:end], self.top_labels[start:end], scores)
 
+    def texts(self) -> list[RowText]:
+        """The ranking of each row; that of a whole batch costs little more than that of one."""
+        if self._texts is None:
+            scores = np.ascontiguousarray(self.top_scores)
+            # Writes float32 with as few digits as tell it from its neighbours.
+            text = orjson.dumps(scores, option=orjson.OPT_SERIALIZE_NUMPY)
+            columns = self.top_labels.tolist()
+            self._texts = list(zip(columns, text[2:-2].split(b"],["), strict=True))
+        return self._texts
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Embedded:
     """The vectors of some rows."""
 
@@ -68,9 +85,9 @@ class Embedded:
 class OnnxEmbedder:
     """The part of a model that turns rows into vectors."""
 
-    def __init__(self, bundle: Bundle, encode: Encode, *, threads: int) -> None:
+    def __init__(self, bundle: Bundle, encode: Encode, *, threads: int, provider: str) -> None:
         inputs = GRAPH_INPUTS[bundle.manifest.input.graph_kind]
-        self._graph = Graph(bundle.path / ENCODER, threads, inputs, EMBEDDING)
+        self._graph = Graph(bundle.path / ENCODER, threads, inputs, EMBEDDING, provider)
         self._encode = encode
         self.reads_text = bundle.probe_texts is not None
         self.seconds_per_batch = 0.0
@@ -95,7 +112,14 @@ class OnnxPredictor:
             must have, or scores the probe rows differently.
     """
 
-    def __init__(self, bundle: Bundle, *, threads: int = 1, max_batch_rows: int = 64) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        threads: int = 1,
+        max_batch_rows: int = 64,
+        provider: str = "auto",
+    ) -> None:
         started = time.perf_counter()
         self.bundle = bundle
         self.manifest = bundle.manifest
@@ -103,15 +127,15 @@ class OnnxPredictor:
         self.reads_text = bundle.probe_texts is not None
         self._encode = encoder_of(bundle)
         inputs = GRAPH_INPUTS[bundle.manifest.input.graph_kind]
-        self._graph = Graph(bundle.model_path, threads, {**inputs, **K}, OUTPUTS)
+        self._graph = Graph(bundle.model_path, threads, {**inputs, **K}, OUTPUTS, provider)
         self._search = self._graph
         """For the best labels alone."""
         if bundle.has(SEARCH) and bundle.graph == MODEL:
             top = {name: kind for name, kind in OUTPUTS.items() if name != "scores"}
-            self._search = Graph(bundle.path / SEARCH, threads, {**inputs, **K}, top)
+            self._search = Graph(bundle.path / SEARCH, threads, {**inputs, **K}, top, provider)
         self.embedder: OnnxEmbedder | None = None
         if bundle.has(ENCODER):
-            self.embedder = OnnxEmbedder(bundle, self._encode, threads=threads)
+            self.embedder = OnnxEmbedder(bundle, self._encode, threads=threads, provider=provider)
         self._index: LabelIndex | None = None
         if bundle.manifest.search is not None and bundle.has(INDEX):
             self._index = LabelIndex(bundle, bundle.manifest.search, threads=threads)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import Any
 
 from uvicorn._types import ASGI3Application
@@ -19,54 +20,34 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from serve import fastpath
 from serve.batching import Job, Outcome
-from serve.errors import ClientGoneError, Reply
-from serve.exchange import Exchange, Target
+from serve.errors import CLOSE_HEADER, ClientGoneError, Reply
+from serve.exchange import Exchange, Headers, Target
 from serve.guard import GuardedProtocol
+from serve.heads import Head, KnownHeads
 from serve.routes import find_target
 from serve.service import Service
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-CLOSE_HEADER = (b"connection", b"close")
 
 
 class FastCycle:
     """One request to a busy route; `response_complete` and `keep_alive` are uvicorn's names."""
 
-    __slots__ = (
-        "chunks",
-        "exchange",
-        "expects_continue",
-        "headers",
-        "is_gone",
-        "is_whole",
-        "job",
-        "keep_alive",
-        "response_complete",
-        "size",
-        "target",
-        "timer",
-    )
+    # On the class, as most requests never change them.
+    keep_alive = True
+    expects_continue = False
+    response_complete = False
+    is_whole = False
+    is_gone = False
+    chunks: list[bytes] | None = None
+    size = 0
+    exchange: Exchange | None = None
+    job: Job | None = None
+    timer: asyncio.TimerHandle | None = None
 
-    def __init__(
-        self,
-        target: Target,
-        headers: list[tuple[bytes, bytes]],
-        *,
-        keep_alive: bool,
-        expects_continue: bool,
-    ) -> None:
+    def __init__(self, target: Target, headers: Headers) -> None:
         self.target = target
         self.headers = headers
-        self.keep_alive = keep_alive
-        self.expects_continue = expects_continue
-        self.response_complete = False
-        self.is_whole = False
-        self.is_gone = False
-        self.chunks: list[bytes] = []
-        self.size = 0
-        self.exchange: Exchange | None = None
-        self.job: Job | None = None
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class FastProtocol(GuardedProtocol):
@@ -80,9 +61,11 @@ class FastProtocol(GuardedProtocol):
     cycle: Any
     pipeline: deque[tuple[Any, ASGI3Application]]
 
-    def __init__(self, service: Service, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
+    def __init__(self, service: Service, heads: KnownHeads, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
         super().__init__(service.visitors, **options)
         self._service = service
+        self._heads = heads
+        self._is_between = True  # the parser waits for the first byte of a request
         self._active: FastCycle | RequestResponseCycle | None = None
         self._is_advancing = False
         self._idle_since: float | None = None
@@ -94,6 +77,7 @@ class FastProtocol(GuardedProtocol):
     def on_message_begin(self) -> None:
         """Leave the ASGI scope to requests that need one."""
         self.head_bytes = 0
+        self._is_between = False
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -106,14 +90,9 @@ class FastProtocol(GuardedProtocol):
         if target is None or parser.should_upgrade():
             self._to_asgi()
             return
-        keep_alive = parser.should_keep_alive() and parser.get_http_version() != "1.0"
-        cycle = FastCycle(
-            target,
-            self.headers,
-            keep_alive=keep_alive,
-            expects_continue=self.expect_100_continue,
-        )
-        self.cycle = cycle
+        self.cycle = cycle = FastCycle(target, dict(self.headers))
+        cycle.keep_alive = parser.should_keep_alive() and parser.get_http_version() != "1.0"
+        cycle.expects_continue = self.expect_100_continue
         if self.transport.is_closing():
             cycle.response_complete = True  # sent after a request that was the last
         elif self._active is None and not self.pipeline and not self.flow.write_paused:
@@ -144,10 +123,13 @@ class FastProtocol(GuardedProtocol):
             except Exception as error:  # noqa: BLE001 - the service answers it
                 self._settle(cycle, error)
                 return
+        if cycle.chunks is None:
+            cycle.chunks = []
         cycle.chunks.append(body)
 
     def on_message_complete(self) -> None:
         """Queue the rows of a body that is whole."""
+        self._is_between = True
         cycle = self.cycle
         if type(cycle) is not FastCycle:
             super().on_message_complete()
@@ -161,7 +143,7 @@ class FastProtocol(GuardedProtocol):
     def _start(self, cycle: FastCycle) -> None:
         """Give a request its turn, which may be over at once."""
         self._active = cycle
-        cycle.exchange = exchange = self._service.begin(cycle.target, dict(cycle.headers))
+        cycle.exchange = exchange = self._service.begin(cycle.target, cycle.headers)
         try:
             self._service.admit(exchange)
             self._service.check_size(cycle.size)
@@ -173,17 +155,28 @@ class FastProtocol(GuardedProtocol):
         elif cycle.expects_continue:
             self.transport.write(CONTINUE)
 
+    def _start_known(self, head: Head, body: bytes) -> None:
+        """Give its turn to a whole request whose headers were admitted before."""
+        self._active = self.cycle = cycle = FastCycle(head.target, head.headers)
+        cycle.is_whole = True
+        cycle.exchange = self._service.begin(head.target, head.headers)
+        try:
+            self._service.check_open(cycle.exchange)
+        except Exception as error:  # noqa: BLE001 - the service answers or logs it
+            self._settle(cycle, error)
+            return
+        self._queue_rows(cycle, body)
+
     def _enqueue(self, cycle: FastCycle) -> None:
         if cycle.timer is not None:
             cycle.timer.cancel()
-        chunks, cycle.chunks = cycle.chunks, []
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks, cycle.chunks = cycle.chunks or [], None
+        self._queue_rows(cycle, chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
+    def _queue_rows(self, cycle: FastCycle, body: bytes) -> None:
         assert cycle.exchange is not None  # noqa: S101 - it has had its turn
-
-        def done(outcome: Outcome) -> None:
-            self._settle(cycle, outcome)
-
         try:
+            done = partial(self._settle, cycle)
             cycle.job = self._service.enqueue(cycle.exchange, body, done)
         except Exception as error:  # noqa: BLE001 - the service answers or logs it
             self._settle(cycle, error)
@@ -193,7 +186,7 @@ class FastProtocol(GuardedProtocol):
         assert cycle.exchange is not None  # noqa: S101 - it has had its turn
         cycle.response_complete = True
         cycle.job = None
-        cycle.chunks = []
+        cycle.chunks = None
         if cycle.timer is not None:
             cycle.timer.cancel()
         if isinstance(outcome, ClientGoneError):
@@ -206,15 +199,12 @@ class FastProtocol(GuardedProtocol):
         self.on_response_complete()
 
     def _write(self, cycle: FastCycle, reply: Reply) -> None:
-        parts = [STATUS_LINE[reply.status], self._default_headers()]
-        for name, value in reply.headers:
-            parts += (name, b": ", value, b"\r\n")
-        says_close = CLOSE_HEADER in reply.headers
-        if not cycle.keep_alive and not says_close:
-            parts.append(b"connection: close\r\n")
-        parts += (b"\r\n", reply.body)
-        self.transport.write(b"".join(parts))
-        if says_close or not cycle.keep_alive:
+        is_last = not cycle.keep_alive or CLOSE_HEADER in reply.more
+        if is_last and CLOSE_HEADER not in reply.more:
+            reply = reply._replace(more=[*reply.more, CLOSE_HEADER])
+        start = STATUS_LINE[reply.status] + self._default_headers()
+        self.transport.write(b"%b%b\r\n%b" % (start, reply.lines, reply.body))
+        if is_last:
             self.transport.close()
 
     def _default_headers(self) -> bytes:
@@ -230,8 +220,16 @@ class FastProtocol(GuardedProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; a body that is not whole by then has to come in time."""
+        is_next = self._is_between and self._active is None and not self.flow.write_paused
+        known = self._heads.split(data) if is_next else None
+        if known is not None:
+            self._idle_since = None
+            self._start_known(*known)
+            return
         super().data_received(data)
         cycle = self._active
+        if is_next and type(cycle) is FastCycle and cycle.job is not None:
+            self._heads.learn(data, cycle.target, cycle.headers)
         if type(cycle) is FastCycle and not cycle.is_whole and cycle.timer is None:
             self._watch_body(cycle)
 

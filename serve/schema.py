@@ -22,12 +22,24 @@ SparseRow = Annotated[
 ]
 
 
-TextRow = Annotated[str, Field(description="A text, for models that take text.")]
-InputRows = Annotated[list[DenseRow] | list[SparseRow] | list[TextRow], Field(min_length=1)]
+TextRow = Annotated[
+    str,
+    Field(
+        description="A text, for models that take text; a PNG or JPEG picture as base64, for models"
+        " that take images."
+    ),
+]
+ImageRow = Annotated[
+    list[list[list[float]]],
+    Field(description="Lines of pixels of red, green and blue, 0 to 255, for models of images."),
+]
+InputRows = Annotated[
+    list[DenseRow] | list[SparseRow] | list[TextRow] | list[ImageRow], Field(min_length=1)
+]
 
 
 class PredictRequest(BaseModel):
-    """Rows to score: all dense, all sparse or all texts."""
+    """Rows to score: all dense, all sparse, all texts or all images."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -49,6 +61,11 @@ class PredictRequest(BaseModel):
     model: str | None = Field(
         None, description="Name of a loaded model; needed when several are loaded."
     )
+    mask: Literal["png", "rle"] | None = Field(
+        None,
+        description="Models of images only: masks as black and white PNG in base64, or as lengths "
+        "of runs that are off, on, off ... line after line. Default: png, from 0.5 on.",
+    )
 
 
 class ModelHead(BaseModel):
@@ -66,6 +83,13 @@ class Prediction(BaseModel):
     scores: list[Annotated[float, Field(ge=0, le=1)]]
 
 
+class MaskPrediction(BaseModel):
+    """The mask of one image."""
+
+    mask: str | list[int]
+    coverage: float = Field(ge=0, le=1, description="Share of the pixels that are on.")
+
+
 class LatencyMs(BaseModel):
     """Where the time went, in milliseconds."""
 
@@ -80,7 +104,7 @@ class PredictAnswer(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_ANSWER]})
 
     model: ModelHead
-    predictions: list[Prediction]
+    predictions: list[Prediction] | list[MaskPrediction]
     latency_ms: LatencyMs
     request_id: str
 
@@ -119,6 +143,13 @@ class ErrorAnswer(BaseModel):
     error: Problem
 
 
+class ImageSize(BaseModel):
+    """Pixels of an image."""
+
+    height: int
+    width: int
+
+
 class ModelInput(BaseModel):
     """What one row must be."""
 
@@ -127,6 +158,7 @@ class ModelInput(BaseModel):
     names: list[str] | None = Field(None, description="Only in the detail of one model.")
     encoding: str | None = Field(None, description="Of text: `tokens` or `tfidf`.")
     max_tokens: int | None = Field(None, description="Tokens of a text that are looked at.")
+    image: ImageSize | None = Field(None, description="Where rows are images.")
 
 
 class ModelThresholds(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import socket
 import ssl
@@ -20,6 +21,7 @@ from fastapi import FastAPI
 
 from serve.app import create_app
 from serve.guard import GuardedProtocol
+from serve.heads import KnownHeads
 from serve.library import sources_of
 from serve.protocol import FastProtocol
 from serve.service import Place, Service
@@ -53,6 +55,8 @@ def serve_here(
     Raises:
         UserError: A bundle cannot be served.
     """
+    # What the imports made stays, and going through it again would stop all requests meanwhile.
+    gc.freeze()
     predictors = [source.open(settings) for source in sources_of(settings)]
     app = create_app(settings, predictors, place)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -63,7 +67,7 @@ def serve_here(
 
 def http_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """How uvicorn is to serve the application."""
-    fast: Any = partial(FastProtocol, app.state.service)
+    fast: Any = partial(FastProtocol, app.state.service, KnownHeads())
     guarded: Any = partial(GuardedProtocol, app.state.service.visitors)
     return uvicorn.Config(
         app,

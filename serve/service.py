@@ -29,6 +29,7 @@ from serve.control import Control
 from serve.counters import Counters
 from serve.door import door_of
 from serve.errors import (
+    CLOSE_HEADER,
     ApiError,
     BusyError,
     DrainingError,
@@ -165,6 +166,7 @@ class Service:
                 max_batch_rows=settings.max_batch_rows,
                 max_queue_rows=settings.max_queue_rows,
                 max_queue_bytes=MAX_QUEUE_BYTES,
+                max_wait_seconds=settings.max_wait_ms / 1e3,
                 on_batch=meters.batch,
             )
 
@@ -205,12 +207,8 @@ class Service:
         Raises:
             ApiError: The server stops, the body is too large or of a wrong type, a header is wrong.
         """
-        if self.is_draining:
-            raise DrainingError(
-                "the server is stopping: send the request to another one",
-                retry_after=RETRY_AFTER_DRAIN_SECONDS,
-            )
         headers = exchange.headers
+        self._check_running()
         self._check_door(exchange)
         exchange.target.route.admit(headers)
         self._check_queue(exchange)
@@ -220,6 +218,23 @@ class Service:
         timeout = headers.get(b"x-timeout-ms")
         if timeout is not None:
             exchange.deadline = exchange.started + _milliseconds(timeout) / 1e3
+
+    def check_open(self, exchange: Exchange) -> None:
+        """Refuse a request whose headers were admitted before, if it cannot be taken now.
+
+        Raises:
+            RetryLaterError: The server stops, is busy, or the key was used too often.
+        """
+        self._check_running()
+        self._check_door(exchange)
+        self._check_queue(exchange)
+
+    def _check_running(self) -> None:
+        if self.is_draining:
+            raise DrainingError(
+                "the server is stopping: send the request to another one",
+                retry_after=RETRY_AFTER_DRAIN_SECONDS,
+            )
 
     def _check_door(self, exchange: Exchange) -> None:
         if self.door is not None:
@@ -274,7 +289,7 @@ class Service:
         total = time.perf_counter() - exchange.started
         latency = api.Latency(outcome.queue_seconds, outcome.inference_seconds, total)
         try:
-            reply = exchange.target.route.answer(exchange, outcome.answer, latency)
+            reply = exchange.target.route.answer(exchange, outcome, latency)
         except Exception as error:  # noqa: BLE001 - it is logged and answered as our bug
             return self._refusal(exchange, error)
         exchange.loaded.meters.answer(total, outcome.queue_seconds)
@@ -289,7 +304,7 @@ class Service:
         if not exchange.has_body and b"expect" in exchange.headers:
             # Told before its body, a client that asked may not send the body at all, so nobody
             # could say where its next request begins.
-            reply.headers.append((b"connection", b"close"))
+            reply = reply._replace(more=[*reply.more, CLOSE_HEADER])
         return reply
 
     def forget(self, exchange: Exchange) -> None:

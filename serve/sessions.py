@@ -10,9 +10,20 @@ import onnxruntime as ort
 
 from export.bundle import BundleError
 from export.feeds import Feed
+from train.errors import ConfigError
 
-# Fastest first; ONNX Runtime offers only those that its installed build has.
-PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
+CPU = "CPUExecutionProvider"
+PROVIDERS = {
+    "tensorrt": "TensorrtExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "cpu": CPU,
+}
+"""ONNX Runtime's names of what `--provider` may be; an installed build has only some of them."""
+AUTO = ("cuda", "cpu")
+"""Tried in this order unless one is named."""
+PACKAGES = {"openvino": "onnxruntime-openvino"}
+GPU_PACKAGE = "onnxruntime-gpu"
 
 Signature = Mapping[str, tuple[str, int]]
 """ONNX type and number of axes by name."""
@@ -25,8 +36,15 @@ class Graph:
         BundleError: It cannot be loaded, or has other inputs or outputs.
     """
 
-    def __init__(self, path: Path, threads: int, inputs: Signature, outputs: Signature) -> None:
-        self._session = _session(path, threads)
+    def __init__(
+        self,
+        path: Path,
+        threads: int,
+        inputs: Signature,
+        outputs: Signature,
+        provider: str = "auto",
+    ) -> None:
+        self._session = _session(path, threads, provider)
         _check(self._session, path, inputs, outputs)
 
     @property
@@ -45,18 +63,49 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _session(path: Path, threads: int) -> Any:  # noqa: ANN401 - onnxruntime has no types
+def provider_names(provider: str) -> list[str]:
+    """ONNX Runtime's names of the providers to try for `--provider`, the best first.
+
+    Raises:
+        ConfigError: The installed build does not have the one that is named.
+    """
+    available = ort.get_available_providers()
+    if provider == "auto":
+        return [PROVIDERS[name] for name in AUTO if PROVIDERS[name] in available]
+    if PROVIDERS[provider] not in available:
+        known = [name for name, full in PROVIDERS.items() if full in available]
+        raise ConfigError(
+            f"--provider {provider} needs {PACKAGES.get(provider, GPU_PACKAGE)} in place of "
+            f"onnxruntime; the installed build has {', '.join(known)}"
+        )
+    # Operators that it does not know are left to the CPU.
+    return list(dict.fromkeys((PROVIDERS[provider], CPU)))
+
+
+def _check_provider(session: Any, provider: str) -> None:  # noqa: ANN401 - onnxruntime has no types
+    """ONNX Runtime goes on with the CPU where a provider's libraries are missing."""
+    loaded = session.get_providers()
+    if provider != "auto" and PROVIDERS[provider] not in loaded:
+        raise ConfigError(
+            f"--provider {provider} did not load, ONNX Runtime took {', '.join(loaded)} instead: "
+            "install its libraries, or leave the option out"
+        )
+
+
+def _session(path: Path, threads: int, provider: str) -> Any:  # noqa: ANN401 - onnxruntime has no types
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    providers = [name for name in PROVIDERS if name in ort.get_available_providers()]
+    providers = provider_names(provider)
     try:
-        return ort.InferenceSession(str(path), options, providers=providers)
+        session = ort.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # ONNX Runtime's errors share no other base
         raise BundleError(
             f"{path} cannot be loaded ({one_line(error)}); export the model again"
         ) from error
+    _check_provider(session, provider)
+    return session
 
 
 def _check(

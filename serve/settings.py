@@ -36,10 +36,15 @@ class Settings:
     """Processes that answer requests; 0: one for each core."""
     threads: int = 1
     """Threads inside one call of a model."""
+    provider: Literal["auto", "cpu", "cuda", "tensorrt", "openvino"] = "auto"
+    """What ONNX Runtime computes on; auto: CUDA where it is installed, else the CPU."""
     max_body_mb: int = 16
     """Largest request body, in MiB."""
     max_queue_rows: int = 4096
     """Rows that may wait for one model before requests are turned away with 429."""
+    max_wait_ms: float = 1000.0
+    """Milliseconds that the rows before a request may be expected to take before it is turned away
+    with 429."""
     max_batch_rows: int = 64
     """Rows that a model gets at once; a larger request runs alone."""
     max_text_chars: int = 100_000
@@ -85,6 +90,8 @@ class Settings:
             if getattr(self, name) < 1:
                 flag = name.replace("_", "-")
                 raise ConfigError(f"--{flag} must be at least 1, got {getattr(self, name)}")
+        if not self.max_wait_ms > 0:
+            raise ConfigError(f"--max-wait-ms must be positive, got {self.max_wait_ms}")
         if not 0 < self.grace < float("inf"):
             raise ConfigError(f"--grace must be a positive number of seconds, got {self.grace}")
 

@@ -122,6 +122,7 @@ class Telemetry:
         self._slab: Slab = self._counters.slabs[worker]
         self._gauges: dict[Key, Callable[[], float]] = {}
         self._manifests: dict[str, Manifest] = {}
+        self._refusals: dict[object, tuple[memoryview[float], memoryview[float]]] = {}
         self.baseline: str | None = None
         """Name of the model whose speed is 1; None: the model that was loaded first."""
         self.watch(peak_memory_bytes, "peak_memory_bytes")
@@ -180,8 +181,14 @@ class Telemetry:
     def reject(self, manifest: Manifest | None, status: int, reason: str) -> None:
         """Count one request that got an error; without a manifest its model was not known yet."""
         key = (manifest.name, manifest.method) if manifest else ("", "")
-        self._slab.series(("requests", *key, str(status)))[0] += 1.0
-        self._slab.series(("rejections", reason))[0] += 1.0
+        # Kept at hand: under overload most requests end here.
+        counts = self._refusals.get((key, status, reason))
+        if counts is None:
+            requests = self._slab.series(("requests", *key, str(int(status))))
+            counts = (requests, self._slab.series(("rejections", reason)))
+            self._refusals[(key, status, reason)] = counts
+        counts[0][0] += 1.0
+        counts[1][0] += 1.0
 
     def model_totals(self) -> dict[str, ModelTotals]:
         """What all workers counted, by the names of the loaded models."""

@@ -63,11 +63,12 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
     def on_ready(reports: list[dict[str, Any]]) -> None:
         names = ", ".join(reports[0]["models"])
+        providers = ", ".join(reports[0]["providers"])
         announce(f"serving {names} on {url_of(settings, listeners[0])}")
         megabytes = sum(report["bytes"] for report in reports) / 1e6
         announce(
             f"ready after {time.monotonic() - started:.1f} s, {len(listeners)} worker(s) with at "
-            f"most {megabytes:,.0f} MB in memory"
+            f"most {megabytes:,.0f} MB in memory, on {providers}"
         )
         if admin:
             announce(f"administration on {url_of(settings, admin[0])}")
@@ -94,7 +95,12 @@ def _by_worker(
 
 
 def _report(service: Service) -> dict[str, Any]:
-    return {"models": list(service.models), "bytes": peak_memory_bytes()}
+    loaded = [name for model in service.models.values() for name in model.predictor.providers]
+    return {
+        "models": list(service.models),
+        "providers": list(dict.fromkeys(loaded)),
+        "bytes": peak_memory_bytes(),
+    }
 
 
 class Supervisor:

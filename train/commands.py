@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from types import ModuleType
 
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +34,9 @@ commands
   data show NAME|FILE      a few rows with their labels
   compare                  methods side by side over seeds, beside the papers' numbers
   results FOLDER...        add finished runs to the committed results
+  search METHOD            hyper-parameters that score best on validation rows
   report RUN...            tables and plots of finished runs, as one HTML page
+  masks RUN...             test images with their true masks and those of runs, as one picture
   probe MODEL              how good the features of a model are, by logistic regressions on them
 
 `python -m train METHOD --help` shows the options of a method.
@@ -57,6 +60,8 @@ def dispatch(argv: Sequence[str]) -> int:
         "results": results_command,
         "report": _report_command,
         "probe": _probe_command,
+        "search": _search_command,
+        "masks": _masks_command,
     }
     if argv[0] in commands:
         return commands[argv[0]](console, argv[1:])
@@ -76,10 +81,15 @@ def _list_command(console: Console, argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _report_command(console: Console, argv: Sequence[str]) -> int:
+def _report() -> ModuleType:
     with needs_extra("report", "the report"):
-        from train.report.command import report_command  # noqa: PLC0415 - may be missing
-    return report_command(console, argv)
+        from train.report import command  # noqa: PLC0415 - may be missing
+    return command
+
+
+def _report_command(console: Console, argv: Sequence[str]) -> int:
+    code: int = _report().report_command(console, argv)
+    return code
 
 
 def _probe_command(console: Console, argv: Sequence[str]) -> int:
@@ -88,10 +98,25 @@ def _probe_command(console: Console, argv: Sequence[str]) -> int:
     return probe_command(console, argv)
 
 
+def _search_command(console: Console, argv: Sequence[str]) -> int:
+    with needs_extra("search", "the search"):
+        from train.search.command import search_command  # noqa: PLC0415 - may be missing
+    return search_command(console, argv)
+
+
+def _masks_command(console: Console, argv: Sequence[str]) -> int:
+    with needs_extra("report", "drawing masks"):
+        from train.masks_command import masks_command  # noqa: PLC0415 - may be missing
+    return masks_command(console, argv)
+
+
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:
     options, config = parse_run(method_name, argv)
     command = shlex.join(["python", "-m", "train", method_name, *argv])
+    report = _report() if options.report else None
     prepared = prepare(method_name, config, options, command)
+    if report:
+        report.check_size(prepared.problem, prepared.run.path)
     _print_settings(console, prepared)
     with TrainingDisplay(console, enabled=options.progress) as display:
         result = train(prepared, display)
@@ -105,6 +130,8 @@ def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> i
         print(f"interrupted; {result.run.model} holds {held} so far. Go on with:")
         print(f"  {_resuming(command)}")
         return EXIT_INTERRUPTED
+    if report:
+        report.report_run(console, result.run)
     print(f"saved {result.run.model} after {position.seconds:.1f} s of training. Next:")
     print(f"  python -m export {shlex.quote(str(result.run.model))}")
     return EXIT_OK
@@ -118,10 +145,13 @@ def _resuming(command: str) -> str:
 def _print_settings(console: Console, prepared: Prepared) -> None:
     data, sizes = prepared.data, prepared.split.sizes()
     n_features = prepared.problem.shape.n_features
+    image = data.image
+    what = f"{n_features} features, {data.n_labels} labels"
+    if image is not None:
+        what = f"images of {image.height} x {image.width} pixels"
     console.print(
-        f"[bold]{prepared.method_name}[/] on [bold]{data.name}[/]: {n_features} features, "
-        f"{data.n_labels} labels, {sizes[0]}/{sizes[1]}/{sizes[2]} rows "
-        f"({prepared.split.rule}), {prepared.problem.device}"
+        f"[bold]{prepared.method_name}[/] on [bold]{data.name}[/]: {what}, "
+        f"{sizes[0]}/{sizes[1]}/{sizes[2]} rows ({prepared.split.rule}), {prepared.problem.device}"
     )
     unused = TEXT_OPTIONS if prepared.texts is None else ()
     values = config_values(prepared.config).items()

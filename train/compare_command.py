@@ -23,7 +23,14 @@ from train.compare_display import (
     score_name,
 )
 from train.comparison import Comparison, ComparisonOptions, Outcome, PlannedRun, plan, run_all
-from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, did_you_mean
+from train.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    ConfigError,
+    did_you_mean,
+    needs_extra,
+)
 from train.evidence import Record
 from train.published import published
 
@@ -45,6 +52,8 @@ class CompareOptions(ComparisonOptions):
     shares the first metric by share of the training rows."""
     baseline: str | None = None
     """The method that --plot divides by; the first one unless told."""
+    report: bool = False
+    """Write report.html into the folder of the comparison: all tables, curves and costs."""
     progress: bool = True
     """Show progress."""
 
@@ -55,6 +64,9 @@ def compare_command(console: Console, argv: Sequence[str]) -> int:
     scores = [score_name(word) for word in options.metric.split(",")]
     if options.plot is not None:
         check_plot(options.plot, len(options.shares()), len(scores))
+    if options.report:
+        with needs_extra("report", "--report"):
+            from train.report.command import report_comparison  # noqa: PLC0415 - may be missing
     comparison = plan(options)
     baseline = _baseline(options, comparison)
     if comparison.finished:
@@ -65,6 +77,10 @@ def compare_command(console: Console, argv: Sequence[str]) -> int:
     _print_tables(console, comparison, list(records.values()), scores)
     if options.plot is not None and records:
         _draw(options.plot, list(records.values()), scores, baseline)
+    if options.report and records:
+        command = shlex.join(["python", "-m", "train", "compare", *argv])
+        folders = [run.folder.path for run in records]
+        report_comparison(console, folders, comparison.out / "report.html", command, scores)
     return _exit_code(console, comparison, records, others)
 
 

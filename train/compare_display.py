@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,21 +80,27 @@ class ComparisonDisplay:
             BarColumn(bar_width=12),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
             console=console,
             disable=not (enabled and console.is_terminal),
         )
-        self.bar = self.progress.add_task("runs", total=self.total, completed=self.count)
-        self.tasks = {run: self.progress.add_task("", visible=False) for run in comparison.runs}
+        self.bar = self.progress.add_task("runs", total=self.total, completed=self.count, note="")
+        self.tasks = {
+            run: self.progress.add_task("", visible=False, note="") for run in comparison.runs
+        }
 
     def started(self, run: PlannedRun) -> None:
         """Show a line for the run; early stopping can only shorten it."""
         self.progress.reset(self.tasks[run], description=f"  {run}", total=run.epochs, visible=True)
 
-    def epochs_done(self, run: PlannedRun, epochs: int) -> None:
-        """Move its bar."""
+    def epochs_done(self, run: PlannedRun, epochs: int, best: float | None) -> None:
+        """Move its bar, and say how good its best epoch was on validation rows."""
         # Each stage of a method has as many epochs again.
         stages = max(1, -(-epochs // run.epochs))
-        self.progress.update(self.tasks[run], completed=epochs, total=stages * run.epochs)
+        note = "" if best is None else f"best {best:.4f}"
+        self.progress.update(
+            self.tasks[run], completed=epochs, total=stages * run.epochs, note=note
+        )
 
     def ended(self, run: PlannedRun, outcome: Outcome) -> None:
         """Say what it gave."""
@@ -157,32 +164,59 @@ def _best(means: Sequence[Mean | None]) -> float:
     return max(map(_value, means))
 
 
-def paper_table(records: Sequence[Record], numbers: Numbers) -> Table | None:
-    """Ours beside the papers'; None where no paper has numbers for these methods."""
-    table = _plain_table()
-    for column in ("method", "score", "ours", "paper", "difference", "of"):
-        table.add_column(column, justify="right" if column in ("ours", "difference") else "left")
-    notes = {}
+@dataclass(frozen=True, kw_only=True)
+class PaperRow:
+    """A score of ours beside the one that a paper prints."""
+
+    method: str
+    score: str
+    ours: Mean
+    paper: Mean
+    is_doubtful: bool
+    source: str
+
+
+def paper_rows(records: Sequence[Record], numbers: Numbers) -> tuple[list[PaperRow], list[str]]:
+    """What papers have for these methods, and how each made it."""
+    rows, notes = [], {}
     for method, members in by_method(records).items():
         for score, number in numbers.get(method, {}).items():
-            mean = mean_score(members, score)
+            mean, paper = mean_score(members, score), number.paper
             if mean is None:
                 continue
-            paper = number.paper
-            known = Mean(number.value, number.deviation)
-            table.add_row(
-                method,
-                score_title(score),
-                str(mean),
-                f"{known}{'?' if number.is_doubtful else ''}",
-                f"{mean.value - known.value:+.4f}",
-                paper.name,
+            rows.append(
+                PaperRow(
+                    method=method,
+                    score=score,
+                    ours=mean,
+                    paper=Mean(number.value, number.deviation),
+                    is_doubtful=number.is_doubtful,
+                    source=paper.name,
+                )
             )
             notes[paper.name] = f"{paper.name}: {paper.citation}; {paper.protocol}, split "
             theirs, ours = paper.split_of(members[0].dataset), members[0].split
             notes[paper.name] += theirs if theirs == ours else f"{theirs}, ours {ours}"
-    table.caption, table.caption_justify = "\n".join(notes.values()), "left"
-    return table if table.row_count else None
+    return rows, list(notes.values())
+
+
+def paper_table(records: Sequence[Record], numbers: Numbers) -> Table | None:
+    """Ours beside the papers'; None where no paper has numbers for these methods."""
+    rows, notes = paper_rows(records, numbers)
+    table = _plain_table()
+    for column in ("method", "score", "ours", "paper", "difference", "of"):
+        table.add_column(column, justify="right" if column in ("ours", "difference") else "left")
+    for row in rows:
+        table.add_row(
+            row.method,
+            score_title(row.score),
+            str(row.ours),
+            f"{row.paper}{'?' if row.is_doubtful else ''}",
+            f"{row.ours.value - row.paper.value:+.4f}",
+            row.source,
+        )
+    table.caption, table.caption_justify = "\n".join(notes), "left"
+    return table if rows else None
 
 
 def check_plot(path: Path, n_shares: int, n_scores: int) -> None:

@@ -32,7 +32,7 @@ from train.options import RunOptions, SourceOptions
 from train.parsing import as_words, parse_run
 from train.preparing import load_split, prepare
 from train.run import RunFolder
-from train.training import train
+from train.training import Display, train
 
 POLL_SECONDS = 0.5
 RUN_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RunOptions)}
@@ -60,6 +60,8 @@ class ComparisonOptions(SourceOptions):
     """CPU threads of each run."""
     jobs: int = 1
     """Runs at the same time, each in a process of its own."""
+    tensorboard: bool = False
+    """Write losses and validation scores for TensorBoard into each run folder."""
     out: Path | None = None
     """Folder of the run folders; unless told runs/DATASET/compare. What is finished is kept."""
 
@@ -126,8 +128,8 @@ class Watcher(Protocol):
     def started(self, run: PlannedRun) -> None:
         """Its training begins, or goes on."""
 
-    def epochs_done(self, run: PlannedRun, epochs: int) -> None:
-        """So many epochs are done, in all stages."""
+    def epochs_done(self, run: PlannedRun, epochs: int, best: float | None) -> None:
+        """So many epochs are done, in all stages; the best validation score of the last one."""
 
     def ended(self, run: PlannedRun, outcome: Outcome) -> None:
         """It is finished, or was interrupted, or has failed."""
@@ -179,8 +181,9 @@ def _drafts(options: ComparisonOptions) -> Iterator[PlannedRun]:
         config_class = methods.load(method).Config
         words = as_words(config_class.KINDS.get(kind, {}), vars(config_class()))
         words += ["--dataset", options.dataset, *as_words(given, RUN_DEFAULTS)]
-        if options.epochs is not None and issubclass(config_class, TrainingConfig):
-            words += ["--epochs", str(options.epochs)]
+        if issubclass(config_class, TrainingConfig):  # others have neither epochs nor curves
+            words += [] if options.epochs is None else ["--epochs", str(options.epochs)]
+            words += ["--tensorboard"] if options.tensorboard else []
         run_options, config = parse_run(method, words)
         if kind and config.variant != kind:
             raise ConfigError(
@@ -269,7 +272,9 @@ def _one_after_the_other(runs: Sequence[PlannedRun], watcher: Watcher) -> dict[P
     outcomes = {}
     for run in runs:
         watcher.started(run)
-        outcomes[run] = _train(run, functools.partial(watcher.epochs_done, run))
+        outcomes[run] = train_planned(
+            run, _EpochCounter(functools.partial(watcher.epochs_done, run))
+        )
         watcher.ended(run, outcomes[run])
         if outcomes[run].state == "interrupted":
             break
@@ -277,26 +282,26 @@ def _one_after_the_other(runs: Sequence[PlannedRun], watcher: Watcher) -> dict[P
 
 
 class _EpochCounter:
-    """Passes on how many epochs are done, and nothing else."""
+    """Passes on how many epochs are done and how good the best is, and nothing else."""
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
+    def __init__(self, tell: Callable[[int, float | None], None]) -> None:
         self.tell = tell
 
     def on_step(self, position: Position, n_steps: int, losses: dict[str, Tensor]) -> None:
         pass
 
     def on_epoch(self, position: Position) -> None:
-        self.tell(position.epoch)
+        self.tell(position.epoch, position.best_score if position.best_weights else None)
 
 
-def _train(run: PlannedRun, tell_epochs: Callable[[int], None]) -> Outcome:
+def train_planned(run: PlannedRun, display: Display) -> Outcome:
     """Begin a run, or go on with it where it was interrupted."""
     has_state = run.folder.resume.is_file()
     # Without a state nothing of an earlier attempt can be used.
     options = dataclasses.replace(run.options, resume=has_state, overwrite=not has_state)
     try:
         prepared = prepare(run.method, run.config, options, run.command)
-        result = train(prepared, _EpochCounter(tell_epochs))
+        result = train(prepared, display)
     except UserError as error:
         return Outcome("failed", str(error))
     return Outcome("interrupted" if result.interrupted else "finished")
@@ -320,7 +325,7 @@ def _side_by_side(
                 outcomes[run] = _outcome(connection, process)  # type: ignore[arg-type]
                 watcher.ended(run, outcomes[run])
             for run, _ in running.values():
-                watcher.epochs_done(run, _epochs_in(run.folder.history))
+                watcher.epochs_done(run, *_epochs_in(run.folder.history))
     return outcomes
 
 
@@ -347,7 +352,8 @@ def _child(run: PlannedRun, sender: Connection) -> None:
     # Ctrl-C reaches the parent too, which asks by SIGTERM; training answers to both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The parent reads how many epochs are done from the run folder.
-    sender.send(dataclasses.astuple(_train(run, lambda epochs: None)))
+    unheard = _EpochCounter(lambda epochs, best: None)
+    sender.send(dataclasses.astuple(train_planned(run, unheard)))
 
 
 def _outcome(connection: Connection, process: BaseProcess) -> Outcome:
@@ -361,9 +367,15 @@ def _outcome(connection: Connection, process: BaseProcess) -> Outcome:
     return Outcome("failed", f"its process ended with code {process.exitcode}")
 
 
-def _epochs_in(history: Path) -> int:
+def _epochs_in(history: Path) -> tuple[int, float | None]:
+    """Epochs done, and the best validation score of the stage that goes on."""
     try:
         lines = history.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return 0  # the first epoch is not done
-    return int(json.loads(lines[-1])["epoch"]) if lines else 0
+        return 0, None  # the first epoch is not done
+    epochs = [json.loads(line) for line in lines]
+    if not epochs:
+        return 0, None
+    stage = [epoch for epoch in epochs if epoch["stage"] == epochs[-1]["stage"]]
+    score = next(name for name in stage[0] if name.startswith("validation_"))
+    return int(epochs[-1]["epoch"]), max(epoch[score] for epoch in stage)

@@ -20,10 +20,15 @@ from train.loop import Position
 from train.scoring import Judgement
 
 REFRESH_SECONDS = 0.25
+BAR_COLUMNS, LOSS_COLUMNS = 58, 22
+"""Width of what stands beside the losses, and of a usual loss with its name."""
 LOG_SECONDS = 5.0
 """Where nobody watches live, at most one line in this time."""
 
 SHOWN_SET_METRICS = {
+    "mean_iou": "mean image IoU",
+    "global_iou": "global IoU",
+    "pixel_accuracy": "pixel accuracy",
     "example_f1": "example-F1",
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
@@ -92,7 +97,7 @@ class TrainingDisplay:
             description=self._epoch(position, position.epoch + 1),
             completed=(position.epoch - position.stage_start) * n_steps + position.step,
             total=position.stage_epochs * n_steps,
-            note=self._note(_first(losses), position),
+            note=self._note(self._losses(losses), position),
         )
 
     def on_epoch(self, position: Position) -> None:
@@ -111,16 +116,16 @@ class TrainingDisplay:
         stage = f"stage {position.stage + 1}, " if position.stage else ""
         return f"{stage}epoch {epoch - position.stage_start}/{position.stage_epochs}"
 
+    def _losses(self, losses: dict[str, Tensor]) -> dict[str, float]:
+        """The first ones, as many as the line has room for."""
+        shown = max(1, (self.console.width - BAR_COLUMNS) // LOSS_COLUMNS)
+        return {name: float(losses[name]) for name in list(losses)[:shown]}
+
     def _note(self, values: dict[str, float], position: Position) -> str:
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
         if position.best_weights:
             shown += f"  best {position.best_score:.4f}"
         return shown
-
-
-def _first(losses: dict[str, Tensor]) -> dict[str, float]:
-    name = next(iter(losses))
-    return {name: float(losses[name])}
 
 
 def score_table(title: str, judgement: Judgement) -> Table:
@@ -130,7 +135,8 @@ def score_table(title: str, judgement: Judgement) -> Table:
     for column in ("at 0.5", "tuned", "per label", "oracle"):
         table.add_column(column, justify="right")
     columns = (judgement.fixed, judgement.tuned, judgement.per_label, judgement.oracle)
-    for key, name in SHOWN_SET_METRICS.items():
+    shown = {key: name for key, name in SHOWN_SET_METRICS.items() if key in judgement.fixed}
+    for key, name in shown.items():
         table.add_row(name, *(f"{column[key]:.4f}" for column in columns))
     for key, name in SHOWN_RANKING_METRICS.items():
         if key in judgement.fixed:

@@ -8,34 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from train.batches import Inputs
 from train.config import TokenConfig, require_fraction, require_positive
-from train.feedforward import feature_net, task_net
-from train.losses import (
-    LabelNoise,
-    binary_cross_entropy,
-    nce_ranking,
-    regression,
-    relaxed_f1,
-    ssvm_margin,
-)
+from train.feedforward import Widths, feature_net, task_net
+from train.losses import nce_ranking, regression, ssvm_margin
 from train.method import Method
 from train.nets.energy import EnergyNet
 from train.nets.inference import (
+    Energy,
     GradientInference,
+    Rule,
     adversarial_energy,
     cost_augmented_energy,
     gradient_inference,
     score_energy,
     value_energy,
 )
+from train.nets.segmentation import ConvolutionalEnergy, CropDescent
 from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
+from train.structures import structure_of
 
 TRAINING_INFERENCE_STEPS = 20
 INFERENCE_STEPS, VALUE_INFERENCE_STEPS = 20, 30
@@ -61,11 +58,30 @@ class EnergyConfig(TokenConfig):
     """Step size of the inference, which is Adam on the label set."""
     inference_steps: int = INFERENCE_STEPS
     """Steps of the inference at prediction."""
+    inference_rule: Rule = "adam"
+    """`gradient`: steps are the step size times the gradient, and not Adam's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "lr", "global_units", "inference_rate", "inference_steps")
         require_fraction(self, "dropout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DvnConfig(EnergyConfig):
+    """DVN learns from inference of two kinds, and from the truth."""
+
+    inference_steps: int = VALUE_INFERENCE_STEPS
+    """Steps of the inference at prediction."""
+    adversarial_rate: float | None = None
+    """Step size of the inference that looks for mistakes; unless told that of the other."""
+    ground_truth: bool = True
+    """Learn the value of the true label sets too; without, it degrades badly."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.adversarial_rate is not None:
+            require_positive(self, "adversarial_rate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,57 +108,87 @@ class NceConfig(PretrainedConfig):
         require_positive(self, "samples")
 
 
-def energy_net(config: EnergyConfig, shape: Shape) -> EnergyNet:
+class EnergyWidths(Widths, Protocol):
+    """What a config says about an energy network."""
+
+    @property
+    def global_units(self) -> int:
+        """Hidden units that see the whole label set."""
+        ...
+
+
+def energy_net(config: EnergyWidths, shape: Shape) -> EnergyNet | ConvolutionalEnergy:
     """Build the untrained energy network."""
+    if shape.image is not None:
+        return ConvolutionalEnergy(shape.image)
     return EnergyNet(feature_net(config, shape), shape.n_labels, config.global_units)
 
 
-def spen_predictor(config: PretrainedConfig, shape: Shape) -> GradientInference:
+def inference_of(
+    shape: Shape,
+    net: nn.Module,
+    start: Tensor | nn.Module,
+    **way: Any,  # noqa: ANN401
+) -> GradientInference | CropDescent:
+    """A predictor that asks an energy network; `way`: the options of `GradientInference`."""
+    if shape.image is None:
+        return GradientInference(net, start, **way)
+    return CropDescent(GradientInference(net, start, dtype=torch.float32, **way), shape.image)
+
+
+def _way(config: EnergyConfig) -> dict[str, Any]:
+    return {
+        "steps": config.inference_steps,
+        "step_size": config.inference_rate,
+        "rule": config.inference_rule,
+    }
+
+
+def spen_predictor(config: PretrainedConfig, shape: Shape) -> GradientInference | CropDescent:
     """Inference on -s, from the probabilities of the cross-entropy network."""
-    return GradientInference(
-        energy_net(config, shape),
-        task_net(config, shape),
-        steps=config.inference_steps,
-        step_size=config.inference_rate,
-        energy=score_energy,
-    )
+    nets = energy_net(config, shape), task_net(config, shape)
+    return inference_of(shape, *nets, energy=score_energy, **_way(config))
 
 
-def dvn_predictor(config: EnergyConfig, shape: Shape) -> GradientInference:
+def dvn_predictor(config: DvnConfig, shape: Shape) -> GradientInference | CropDescent:
     """Inference on -sigmoid(s), from the empty label set."""
-    return GradientInference(
-        energy_net(config, shape),
-        torch.zeros(1, shape.n_labels),
-        steps=config.inference_steps,
-        step_size=config.inference_rate,
-        energy=value_energy,
+    start = torch.zeros(1, shape.n_trained_labels)
+    return inference_of(
+        shape, energy_net(config, shape), start, energy=value_energy, **_way(config)
     )
 
 
-def nce_predictor(config: NceConfig, shape: Shape) -> GradientInference:
+def nce_predictor(config: NceConfig, shape: Shape) -> GradientInference | CropDescent:
     """Inference on -s, from a few random points."""
-    return GradientInference(
-        energy_net(config, shape),
-        torch.rand(RANDOM_STARTS, shape.n_labels),
-        steps=config.inference_steps,
-        step_size=config.inference_rate,
-        energy=score_energy,
-    )
+    net = energy_net(config, shape)
+    start = torch.rand(RANDOM_STARTS, shape.n_trained_labels)
+    return inference_of(shape, net, start, energy=score_energy, **_way(config))
 
 
 class EnergyLearner(Method):
     """An energy network, the inference that asks it, and an optimiser."""
 
     def __init__(
-        self, config: EnergyConfig, problem: Problem, inference: GradientInference
+        self, config: EnergyConfig, problem: Problem, inference: GradientInference | CropDescent
     ) -> None:
         self.config = config
+        self.structure = structure_of(problem.shape)
         self.predictor = self.inference = inference.to(problem.device)
         self.energy_net: Any = inference.energy_net
         self.optimizer = TaskOptimizer(
             parameter_groups(self.energy_net, encoder_lr=config.encoder_lr),
             lr=config.lr,
             weight_decay=config.weight_decay,
+        )
+
+    def found(self, energy: Energy, start: Tensor, step_size: float | None = None) -> Tensor:
+        """What inference finds in training, from `start` (batch, starts, labels)."""
+        return gradient_inference(
+            energy,
+            start,
+            steps=TRAINING_INFERENCE_STEPS,
+            step_size=step_size or self.config.inference_rate,
+            rule=self.config.inference_rule,
         )
 
     @torch.no_grad()
@@ -165,7 +211,7 @@ class PretrainedLearner(EnergyLearner):
         self,
         config: PretrainedConfig,
         problem: Problem,
-        inference: GradientInference,
+        inference: GradientInference | CropDescent,
         task: nn.Module,
     ) -> None:
         super().__init__(config, problem, inference)
@@ -181,7 +227,7 @@ class PretrainedLearner(EnergyLearner):
         """One step of the network whose stage it is."""
         if self.predictor is self.inference:
             return self.energy_step(x, y)
-        loss = binary_cross_entropy(self.task_net(x), y)
+        loss = self.structure.cross_entropy(self.task_net(x), y)
         self.task_optimizer.step(loss)
         return {"cross_entropy": loss.detach()}
 
@@ -210,45 +256,44 @@ class Spen(PretrainedLearner):
 
     def __init__(self, config: PretrainedConfig, problem: Problem) -> None:
         inference = spen_predictor(config, problem.shape)
-        super().__init__(config, problem, inference, inference.start)
+        start = inference.start
+        assert isinstance(start, nn.Module)  # noqa: S101 - see `spen_predictor`
+        super().__init__(config, problem, inference, start)
 
     def energy_step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """Raise the score of the truth above that of the most tempting mistake."""
         start = self.frozen_logits(x).sigmoid().unsqueeze(1)
-        tempting = gradient_inference(
-            cost_augmented_energy(self.scores_at(x), y, lambda a, b: 1 - relaxed_f1(a, b)),
-            start,
-            steps=TRAINING_INFERENCE_STEPS,
-            step_size=self.config.inference_rate,
-        )
+        tempting = self.found(cost_augmented_energy(self.scores_at(x), y, self.cost), start)
         scores = self.energy_net(x, torch.stack([y, tempting], 1))  # (batch, 2)
-        loss = ssvm_margin(scores[:, 0], scores[:, 1], 1 - relaxed_f1(tempting, y))
+        loss = ssvm_margin(scores[:, 0], scores[:, 1], self.cost(tempting, y))
         self.optimizer.step(loss)
         return {"margin": loss.detach()}
 
+    def cost(self, y: Tensor, truth: Tensor) -> Tensor:
+        """1 - F1, or 1 - IoU of masks."""
+        return 1 - self.structure.value(y, truth)
+
 
 class Dvn(EnergyLearner):
-    """The score is the logit of a label set's F1 (Gygli et al., "Deep Value Networks", 2017)."""
+    """The score is the logit of a label set's value (Gygli et al., "Deep Value Networks", 2017)."""
 
-    def __init__(self, config: EnergyConfig, problem: Problem) -> None:
+    config: DvnConfig
+
+    def __init__(self, config: DvnConfig, problem: Problem) -> None:
         super().__init__(config, problem, dvn_predictor(config, problem.shape))
 
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """Learn the value of what inference finds, of what it is most wrong about, of the truth."""
-        start = torch.zeros_like(y).unsqueeze(1)
+        start, value = torch.zeros_like(y).unsqueeze(1), self.structure.value
         scores = self.scores_at(x)
-        energies = (value_energy(scores), adversarial_energy(scores, y, relaxed_f1))
-        found = [
-            gradient_inference(
-                energy,
-                start,
-                steps=TRAINING_INFERENCE_STEPS,
-                step_size=self.config.inference_rate,
-            )
-            for energy in energies
+        candidates = [
+            self.found(value_energy(scores), start),
+            self.found(adversarial_energy(scores, y, value), start, self.config.adversarial_rate),
         ]
-        candidates = torch.stack([*found, y], 1)  # (batch, 3, labels)
-        loss = regression(self.energy_net(x, candidates), relaxed_f1(candidates, y))
+        if self.config.ground_truth:
+            candidates.append(y)
+        sets = torch.stack(candidates, 1)  # (batch, 3, labels)
+        loss = regression(self.energy_net(x, sets), value(sets, y))
         self.optimizer.step(loss)
         return {"regression": loss.detach() / len(x)}
 
@@ -264,7 +309,7 @@ class Nce(PretrainedLearner):
 
     def energy_step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """Rank the truth above K samples."""
-        noise = LabelNoise(self.frozen_logits(x))
+        noise = self.structure.noise(self.frozen_logits(x))
         candidates = noise.candidates(y, self.config.samples)
         loss = nce_ranking(self.energy_net(x, candidates), noise.log_probability(candidates))
         self.optimizer.step(loss)

@@ -8,7 +8,7 @@ import json
 import math
 import shlex
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,11 @@ KEPT_SCORES = (
     "fixed.precision@1",
     "tuned.example_f1", "tuned.micro_f1", "tuned.macro_f1", "tuned.hamming_accuracy",
 )  # fmt: skip
+MASK_SCORES = (
+    "fixed.mean_iou", "fixed.global_iou", "fixed.pixel_accuracy",
+    "tuned.mean_iou", "tuned.global_iou",
+)  # fmt: skip
+"""Of runs on images, in place of all others."""
 TAIL_SCORES = (
     "fixed.precision@3", "fixed.precision@5", "fixed.psp@1", "fixed.psp@3", "fixed.psp@5",
     *(f"fixed.pair_recall@{k}_quantile_{part}" for k in (1, 10, 50)
@@ -30,7 +35,8 @@ TAIL_SCORES = (
 )  # fmt: skip
 """How frequent and rare labels fare; kept of runs since they are measured."""
 DIGITS = 6
-LOCAL_FLAGS = {"--out": 1, "--data-dir": 1, "--resume": 0, "--overwrite": 0, "--no-progress": 0}
+LOCAL_FLAGS = {"--out": 1, "--data-dir": 1, "--resume": 0, "--overwrite": 0, "--no-progress": 0,
+               "--report": 0, "--tensorboard": 0}  # fmt: skip
 """Flags, and how many values each has, that say where a run was and not what it was."""
 
 
@@ -76,6 +82,11 @@ class Record:
 PLAIN_FIELDS = [field.name for field in fields(Record) if field.name != "scores"]
 NUMBERS = {"seed": int, "split_seed": int, "fraction": float, "epochs": int, "best_epoch": int,
            "seconds": float}  # fmt: skip
+
+
+def kept_scores(known: Container[str]) -> tuple[str, ...]:
+    """The scores that are kept of runs with these: of masks, or of labels."""
+    return MASK_SCORES if MASK_SCORES[0] in known else KEPT_SCORES
 
 
 def full_name(method: str, kind: str) -> str:
@@ -175,7 +186,7 @@ def read_results(path: Path) -> list[Record]:
 
 def _from_row(row: dict[str, str]) -> Record:
     plain: dict[str, Any] = {name: NUMBERS.get(name, str)(row[name]) for name in PLAIN_FIELDS}
-    scores = {name: float(row[name]) for name in KEPT_SCORES}
+    scores = {name: float(row[name]) for name in kept_scores(row)}
     scores |= {name: float(row[name]) for name in TAIL_SCORES if row.get(name)}
     return Record(**plain, scores=scores)
 
@@ -197,10 +208,12 @@ def results_text(records: Sequence[Record]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     first, last = PLAIN_FIELDS[:8], PLAIN_FIELDS[8:]
-    writer.writerow([*first, *KEPT_SCORES, *last, *TAIL_SCORES])
+    kept = kept_scores(records[0].scores if records else ())
+    tail_scores = TAIL_SCORES if kept is KEPT_SCORES else ()
+    writer.writerow([*first, *kept, *last, *tail_scores])
     for record in records:
-        scores = [round(record.scores[name], DIGITS) for name in KEPT_SCORES]
-        tail = [round(record.scores[n], DIGITS) if n in record.scores else "" for n in TAIL_SCORES]
+        scores = [round(record.scores[name], DIGITS) for name in kept]
+        tail = [round(record.scores[n], DIGITS) if n in record.scores else "" for n in tail_scores]
         plain = [[getattr(record, name) for name in names] for names in (first, last)]
         writer.writerow([*plain[0], *scores, *plain[1], *tail])
     return text.getvalue()

@@ -19,6 +19,7 @@ from train.config import Monitor, TokenConfig, require_fraction, require_positiv
 from train.errors import ConfigError
 from train.method import Method
 from train.nets.mlp import FeatureNet, TaskNet
+from train.nets.segmentation import CropAverage, FullyConvolutional
 from train.nets.softmax import SoftmaxNet
 from train.nets.text import TextEncoder
 from train.optimizer import TaskOptimizer, parameter_groups
@@ -96,8 +97,10 @@ def feature_net(config: Widths, shape: Shape) -> FeatureNet | TextEncoder:
     return FeatureNet(shape.n_features, config.hidden, config.dropout)
 
 
-def task_net(config: Widths, shape: Shape) -> TaskNet:
+def task_net(config: Widths, shape: Shape) -> TaskNet | CropAverage:
     """Build the untrained network."""
+    if shape.image is not None:
+        return CropAverage(FullyConvolutional(shape.image), shape.image)
     return TaskNet(feature_net(config, shape), shape.n_labels)
 
 

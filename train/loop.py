@@ -161,7 +161,7 @@ def _run_epoch(
         inputs = x.batch(rows if lengths is None else index)
         y = problem.train.y
         targets = y.lists(rows) if method.takes_label_lists else y.take(rows)
-        losses = method.step(inputs, targets)
+        losses = method.step(*problem.views(inputs, targets))
         for name, loss in losses.items():
             sums[name] = sums[name].to(loss.device) + loss if name in sums else loss
         position.step += 1
@@ -191,7 +191,7 @@ def _finish_epoch(
             "lower the learning rate, or check the inputs for huge values"
         )
     method.before_validation()
-    score = validation_score(method.predictor, problem.validation, problem.device, config.monitor)
+    score = validation_score(method.predictor, problem.monitored, problem.device, config.monitor)
     method.end_epoch(score)
     if score > position.best_score:
         position.best_score, position.best_epoch = score, position.epoch

@@ -25,6 +25,8 @@ class SourceOptions:
     """Tables only: the column with each row's list of labels, or 0/1 columns such as `label_*`."""
     label_separator: str | None = None
     """Tables only: what stands between the labels of a list; `|` unless told."""
+    image_size: int | None = None
+    """Folders of pictures only: every one is brought to so many pixels a side; 32 unless told."""
     zero_based: bool | None = None
     """svmlight only: whether features count from 0; needed where feature 0 never occurs."""
 
@@ -34,6 +36,7 @@ class SourceOptions:
             "labels": self.label_columns,
             "label_separator": self.label_separator,
             "zero_based": self.zero_based,
+            "image_size": self.image_size,
         }
         return {name: value for name, value in options.items() if value is not None}
 
@@ -64,5 +67,9 @@ class RunOptions(DataOptions):
     """Go on with the interrupted run in the run folder."""
     overwrite: bool = False
     """Replace the run in the run folder."""
+    report: bool = False
+    """Write report.html into the run folder: tables and plots, as `train report` makes them."""
+    tensorboard: bool = False
+    """Write losses and validation scores for TensorBoard into the folder `tensorboard` there."""
     progress: bool = True
     """Show progress."""

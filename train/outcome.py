@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from train.batches import TokenRows
 from train.checkpoint import Checkpoint
 from train.config import config_values
 from train.loop import Position
+from train.machine import machine, versions
 from train.options import RunOptions
 from train.preparing import Prepared
 from train.problem import feature_matrix
@@ -41,7 +40,7 @@ def checkpoint_of(
     return Checkpoint(
         name=f"{data.name}-{prepared.method_name}",
         method=prepared.method_name,
-        task="multilabel",
+        task=data.task,
         config=config_values(prepared.config),
         dataset=data.name,
         shape=prepared.problem.shape.values(),
@@ -59,7 +58,7 @@ def checkpoint_of(
         seed=prepared.options.seed,
         epoch=position.best_epoch,
         probe=_probe_rows(prepared),
-        versions=_versions(),
+        versions=versions(),
         text=None if prepared.texts is None else prepared.texts.saved,
         texts=_probe_texts(prepared),
         probe_labels=_probe_labels(prepared),
@@ -118,7 +117,8 @@ def metrics_of(prepared: Prepared, position: Position, judgement: Judgement) -> 
         "config": config_values(prepared.config),
         "command": prepared.command,
         "commit": prepared.commit,
-        "versions": _versions(),
+        "versions": versions(),
+        "machine": machine(prepared.problem.device),
     }
 
 
@@ -137,13 +137,4 @@ def _split_values(prepared: Prepared) -> dict[str, Any]:
         "train": train,
         "validation": validation,
         "test": test,
-    }
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "labelwright": version("labelwright"),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
     }

@@ -58,6 +58,8 @@ def as_words(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str
             continue
         if isinstance(defaults[name], bool):
             words.append(flag(name if value else f"no_{name}"))
+        elif isinstance(value, tuple):
+            words += [flag(name), *map(str, value)]
         else:
             words += [flag(name), str(value)]
     return words

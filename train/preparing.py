@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from train import methods
 from train.config import MethodConfig, TrainingConfig
 from train.data import MultiLabelData, Split, load_dataset, make_split
 from train.errors import ConfigError
@@ -14,6 +15,7 @@ from train.options import DataOptions, RunOptions
 from train.problem import EncodedTexts, Problem, make_problem, resolve_device
 from train.revision import revision
 from train.run import RunFolder, open_run
+from train.tensorboard import summary_writer
 from train.texts import encode_texts
 
 
@@ -49,9 +51,17 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
         raise ConfigError(
             f"{method_name} is fitted in one go, so there is nothing to resume: leave out --resume"
         )
+    if options.tensorboard:
+        if not isinstance(config, TrainingConfig):
+            raise ConfigError(
+                f"{method_name} is fitted in one go, so it has no epochs to show: leave out "
+                "--tensorboard"
+            )
+        summary_writer()
     torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
     data, split = load_split(options)
+    methods.check_task(method_name, data.task)
     out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"
     texts = encode_texts(data, split, config, device, progress=options.progress)
     problem = make_problem(data, split, device, config.scaling, texts)

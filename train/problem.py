@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from scipy import sparse
 
-from train.batches import GREATEST_DENSITY, LabelRows, Rows, TokenRows, to_rows
+from train.batches import GREATEST_DENSITY, DenseRows, Inputs, LabelRows, Rows, TokenRows, to_rows
+from train.crops import corner_places, crop_rows, random_crops
 from train.data import MultiLabelData, Split
-from train.data.dataset import Features
+from train.data.dataset import Features, ImageShape, Task
 from train.errors import ConfigError, DataError
+from train.imaging import WHITE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +53,36 @@ class Shape:
     """Training rows."""
     encoder: EncoderShape | None = None
     """Of texts that come as tokens: networks begin with it."""
+    image: ImageShape | None = None
+    """Of rows that are images, whose labels are their pixels."""
+
+    @property
+    def task(self) -> Task:
+        """What is to be learned."""
+        return "multilabel" if self.image is None else "segmentation"
+
+    @property
+    def n_trained_labels(self) -> int:
+        """Labels of a row in a training step: of an image, the pixels of a crop."""
+        return self.n_labels if self.image is None else self.image.crop_pixels
 
     def values(self) -> dict[str, Any]:
         """Plain values, for a checkpoint."""
-        sizes = {"n_features": self.n_features, "n_labels": self.n_labels, "n_rows": self.n_rows}
-        return sizes if self.encoder is None else {**sizes, "encoder": self.encoder.values()}
+        values = {"n_features": self.n_features, "n_labels": self.n_labels, "n_rows": self.n_rows}
+        encoder = {} if self.encoder is None else {"encoder": self.encoder.values()}
+        return values | encoder | ({} if self.image is None else {"image": asdict(self.image)})
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Shape:
         """What `values` gave."""
-        encoder = values.get("encoder")
-        return cls(**{**values, "encoder": None if encoder is None else EncoderShape(**encoder)})
+        encoder, image = values.get("encoder"), values.get("image")
+        return cls(
+            **{
+                **values,
+                "encoder": None if encoder is None else EncoderShape(**encoder),
+                "image": None if image is None else ImageShape(**image),
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +120,31 @@ class Problem:
     test: Part
     scaling: Scaling | None
     device: torch.device
+
+    def views(self, x: Inputs, y: Any) -> tuple[Inputs, Any]:  # noqa: ANN401 - see `Method.step`
+        """What a training step gets of a batch: crops drawn at random of images, else the batch."""
+        if self.shape.image is None or not isinstance(x, torch.Tensor):
+            return x, y
+        return random_crops(x, y, self.shape.image)
+
+    @cached_property
+    def monitored(self) -> Part:
+        """The validation rows as they are looked at after an epoch: images by their corners.
+
+        A whole image is nine times the work, and only ranks epochs a little better.
+        """
+        image, whole = self.shape.image, self.validation
+        if image is None:
+            return whole
+        every = torch.arange(len(whole), device=self.device)
+        x, y = whole.x.take(every), whole.y.take(every)
+        places = corner_places(image)
+        cells = torch.cat([crop_rows(y, image, *place) for place in places])
+        return Part(
+            x=DenseRows(torch.cat([crop_rows(x, image, *place) for place in places])),
+            y=DenseRows(cells),
+            targets=sparse.csr_array(cells.cpu().numpy().astype(np.uint8)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +190,11 @@ def make_problem(
     inputs = feature_matrix(data) if texts is None else texts.rows
     fitted = None
     if not isinstance(inputs, TokenRows):
-        fitted = _fit_scaling(inputs, split.train, scaling)
+        fitted = (
+            _fit_scaling(inputs, split.train, scaling)
+            if data.image is None
+            else _brightness(inputs.shape[1])
+        )
         if fitted is None and _density(inputs) <= GREATEST_DENSITY:
             inputs = sparse.csr_array(inputs)
 
@@ -164,6 +215,7 @@ def make_problem(
             n_labels=data.n_labels,
             n_rows=len(split.train),
             encoder=encoder,
+            image=data.image,
         ),
         train=part_of(split.train),
         validation=part_of(split.validation),
@@ -198,6 +250,11 @@ def _fit_scaling(inputs: Features, train_rows: np.ndarray, scaling: str) -> Scal
         # A constant column carries nothing; dividing by one keeps it at zero.
         scale=np.where(deviation > 0, deviation, 1.0).astype(np.float32),
     )
+
+
+def _brightness(width: int) -> Scaling:
+    """Of images: 0 to 255 becomes 0 to 1."""
+    return Scaling(mean=np.zeros(width, np.float32), scale=np.full(width, WHITE, np.float32))
 
 
 def resolve_device(name: str) -> torch.device:

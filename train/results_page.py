@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
-from train.evidence import KEPT_SCORES, TAIL_SCORES, Record, mean_score, read_results
+from train.evidence import (
+    KEPT_SCORES,
+    TAIL_SCORES,
+    Record,
+    kept_scores,
+    mean_score,
+    read_results,
+)
 from train.published import Numbers, Paper, Published, leaderboard, published
 
 HEAD = """\
@@ -87,8 +94,11 @@ def _papers(numbers: Numbers) -> list[Paper]:
 
 
 def _table(records: Sequence[Record], numbers: Numbers) -> Iterable[str]:
-    scores = [score for score in KEPT_SCORES if not score.startswith("fixed.")]
-    scores = ["fixed.example_f1", *scores, "fixed.precision@1"]
+    kept = kept_scores(records[0].scores)
+    scores = list(kept)
+    if kept is KEPT_SCORES:
+        tuned = [score for score in kept if not score.startswith("fixed.")]
+        scores = ["fixed.example_f1", *tuned, "fixed.precision@1"]
     settings = dict.fromkeys(record.setting for record in records)
     groups = {
         setting: [record for record in records if record.setting == setting] for setting in settings

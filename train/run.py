@@ -58,6 +58,11 @@ class RunFolder:
         """Tables and plots, once `python -m train report` was run."""
         return self.path / "report.html"
 
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of events, where `--tensorboard` was given."""
+        return self.path / "tensorboard"
+
     def files(self) -> list[Path]:
         """All of them, there or not."""
         return [self.model, self.metrics, self.history, self.split, self.config, self.resume,

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from train.metrics import TopLabels, evaluate, evaluate_top, propensities
+from train.metrics.inputs import LabelSets
 from train.metrics.sets import confusion
 from train.problem import Problem
 from train.thresholds import (
     FIXED_THRESHOLD,
+    MASK_METRICS,
+    MPVAE_GRID,
     TUNABLE,
     Judged,
     metrics_by_threshold,
@@ -53,9 +56,11 @@ def judge(
 ) -> Judgement:
     """Compute all columns from the scores of the validation and of the test rows.
 
-    From the best labels of each row come the metrics that they are enough for.
-    constants: a and b of the propensity model behind PSP@k.
+    From the best labels of each row come the metrics that they are enough for; masks have metrics
+    of their own. constants: a and b of the propensity model behind PSP@k.
     """
+    if problem.shape.task == "segmentation":
+        return _judge_masks(problem, validation, test)
     seen = problem.validation.targets
     true = problem.test.targets
     counts = np.asarray(problem.train.targets.sum(axis=0)).ravel()
@@ -85,3 +90,30 @@ def judge(
         threshold=best["example_f1"],
         label_thresholds=by_label,
     )
+
+
+def _judge_masks(problem: Problem, validation: Judged, test: Judged) -> Judgement:
+    """The metrics of masks. Pixels share one threshold, the best for mean image IoU."""
+    seen, true = problem.validation.targets, problem.test.targets
+    values = [mask_metrics(validation, seen, bound) for bound in MPVAE_GRID]
+    best = max(
+        zip(values, MPVAE_GRID, strict=True),
+        key=lambda pair: (pair[0]["mean_iou"], -abs(pair[1] - FIXED_THRESHOLD)),
+    )[1]
+    tuned = mask_metrics(test, true, best)
+    on_test = [mask_metrics(test, true, bound) for bound in MPVAE_GRID]
+    return Judgement(
+        fixed=mask_metrics(test, true, FIXED_THRESHOLD),
+        tuned=tuned,
+        per_label=tuned,
+        oracle={name: max(metrics[name] for metrics in on_test) for name in MASK_METRICS},
+        validation=mask_metrics(validation, seen, FIXED_THRESHOLD),
+        threshold=float(np.float32(best)),
+        label_thresholds=np.full(true.shape[1], best, np.float32),
+    )
+
+
+def mask_metrics(scores: Judged, targets: LabelSets, threshold: float) -> dict[str, float]:
+    """Every metric of masks (rows, pixels) at one threshold."""
+    counts = confusion(predicted(scores, threshold), targets)
+    return {name: metric(counts) for name, metric in MASK_METRICS.items()}

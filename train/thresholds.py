@@ -51,6 +51,14 @@ TUNABLE: dict[str, Callable[[Confusion], float]] = {
 }
 """The set metrics a threshold can be chosen for, by their name in `evaluate`."""
 
+MASK_METRICS: dict[str, Callable[[Confusion], float]] = {
+    "mean_iou": lambda masks: float(masks.by_row.iou().mean()),
+    "global_iou": lambda masks: float(masks.by_row.total().iou()[0]),
+    "pixel_accuracy": lambda masks: 1 - masks.hamming_loss(),
+    "example_f1": TUNABLE["example_f1"],
+}
+"""Of masks: mean image IoU, IoU of all pixels together, share of right pixels, mean image F1."""
+
 
 def tuned_threshold(
     scores: Judged,
@@ -95,9 +103,9 @@ def predicted(scores: Judged, thresholds: float | NDArray[np.floating]) -> Label
 def monitored_score(scores: Judged, targets: LabelSets, monitor: str) -> float:
     """The value of `--monitor` on these rows, by which the best epoch of a run is chosen.
 
-    `example_f1` and `micro_f1` are taken at 0.5. C-GMVAE's `tuned_macro_f1` is the best over
-    CGMVAE_GRID; `tuned_mean_f1` the mean of example-, micro- and macro-F1, each at its own best
-    threshold; `ndcg@5` is that of all labels if there are fewer than five.
+    `example_f1`, `micro_f1` and `mean_iou` are taken at 0.5. C-GMVAE's `tuned_macro_f1` is the best
+    over CGMVAE_GRID; `tuned_mean_f1` the mean of example-, micro- and macro-F1, each at its own
+    best threshold; `ndcg@5` is that of all labels if there are fewer than five.
     """
     if monitor == "ndcg@5":
         if not isinstance(scores, TopLabels):
@@ -105,8 +113,9 @@ def monitored_score(scores: Judged, targets: LabelSets, monitor: str) -> float:
         else:
             ranked = scores.ranked
         return ndcg_at_k(ranked, targets, k=min(5, ranked.shape[1]))
-    if monitor in ("example_f1", "micro_f1"):
-        return TUNABLE[monitor](confusion(predicted(scores, FIXED_THRESHOLD), targets))
+    if monitor in ("example_f1", "micro_f1", "mean_iou"):
+        metric = (TUNABLE | MASK_METRICS)[monitor]
+        return metric(confusion(predicted(scores, FIXED_THRESHOLD), targets))
     values = metrics_by_threshold(scores, targets, CGMVAE_GRID)
     if monitor == "tuned_macro_f1":
         return float(values["macro_f1"].max())

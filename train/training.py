@@ -42,6 +42,7 @@ from train.run import (
     write_split,
 )
 from train.scoring import Judgement, judge
+from train.tensorboard import TensorBoardEvents
 
 SAVING_SHARE = 0.1
 """Of the time, at most, that goes into saving the state of a run that is not interrupted."""
@@ -128,6 +129,8 @@ def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display
     method = methods.load(prepared.method_name).build(config, prepared.problem)
     has_state = prepared.options.resume and prepared.run.resume.is_file()
     position = _resumed(prepared, method) if has_state else Position()
+    if prepared.options.tensorboard:
+        display = TensorBoardEvents(prepared.run, display)
     _write_settings(prepared)
     with interruptions() as interrupted:
         try:

@@ -24,7 +24,7 @@ from rich.console import Console
 from benchmarks.serving import model
 from benchmarks.serving.page import write_page
 from benchmarks.serving.running import Burst, Running, free_port, started
-from benchmarks.serving.servers import Best, Server, Setting, install, servers
+from benchmarks.serving.servers import Best, Server, Setting, install, ours, servers
 
 console = Console(stderr=True)
 
@@ -55,6 +55,9 @@ CASES = (
 )
 
 
+COLD_STARTS = 5
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What to measure, and how long."""
@@ -81,6 +84,10 @@ class Results:
     bursts: dict[tuple[str, str], list[Burst]] = field(default_factory=dict)
     """By server and case, one for each round."""
     memory_mb: dict[str, float] = field(default_factory=dict)
+    resident_mb: dict[str, float] = field(default_factory=dict)
+    """Of a server's largest process."""
+    cold_seconds: list[float] = field(default_factory=list)
+    """Of ours, from its command to readiness, one for each start."""
     missing: dict[str, str] = field(default_factory=dict)
     """Servers that did not start, and why."""
     load_average: float = field(default_factory=lambda: os.getloadavg()[0])
@@ -124,6 +131,9 @@ def main(options: Options) -> None:
                         burst = one.burst(folder, case.connections, options.seconds)
                         results.bursts.setdefault((one.server.name, case.name), []).append(burst)
         results.memory_mb = {one.server.name: one.memory_mb() for one in running}
+        results.resident_mb = {one.server.name: one.resident_mb() for one in running}
+    if not options.only or "ours" in options.only:
+        results.cold_seconds = _cold_starts(bundle, options)
     text = write_page(results, [case.name for case in CASES], options.workers)
     if options.page is not None:
         options.page.write_text(text, encoding="utf-8")
@@ -144,6 +154,19 @@ def _started(
         results.missing[server.name] = str(error)
         console.print(f"[red]{server.name} is left out: {error}")
         return []
+
+
+def _cold_starts(bundle: Path, options: Options) -> list[float]:
+    """Seconds from the command to readiness, with nothing else running."""
+    folder, seconds = options.folder / "cold", []
+    folder.mkdir(parents=True, exist_ok=True)
+    for _ in range(COLD_STARTS):
+        python = Path(sys.executable)
+        setting = Setting(folder, python, bundle, bundle, free_port(), options.workers)
+        begun = time.monotonic()
+        with started(ours("protocol"), setting):
+            seconds.append(time.monotonic() - begun)
+    return seconds
 
 
 def _bodies(one: Running, case: Case, graph: Path, home: Path) -> Path | None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from benchmarks.serving.running import Burst
 
 OURS, TRITON, NOOP = "ours, protocol", "Triton, Python backend", "no-op ASGI, 1 process"
+ALONE = "ours, no batching"
 Value = Callable[["Burst"], float]
 
 
@@ -30,6 +31,7 @@ AIMS: Sequence[tuple[str, str, str, str, Value, str, str]] = (
     ("1-row JSON vs Triton, 64 connections", OURS, TRITON, "1 row JSON, 64 connections", rate, "2.0", "4"),
     ("p99 at 64 connections vs Triton", OURS, TRITON, "1 row JSON, 64 connections", lambda b: b.p99_ms, "0.6", "0.4"),
     ("p50 at 1 connection vs Triton", OURS, TRITON, "1 row JSON, 1 connection", lambda b: b.p50_ms, "0.6", "0.45"),
+    ("p50 at 1 connection vs batching off", OURS, ALONE, "1 row JSON, 1 connection", lambda b: b.p50_ms, "1.05", "1"),
     ("32-row JSON vs Triton, 16 connections", OURS, TRITON, "32 rows JSON, 16 connections", rate, "2.0", "2.5"),
     ("1-row binary vs Triton, 64 connections", OURS, TRITON, "1 row binary, 64 connections", rate, "1.8", "3.4"),
     ("CPU of a bare ASGI no-op over ours, 1-row JSON, 64 connections", NOOP, OURS, "1 row JSON, 64 connections", cpu, "0.30", "0.54"),
@@ -67,7 +69,7 @@ Requests a second as multiples of ours; in brackets the p99 in milliseconds.
 |---|--:|--:|--:|--:|
 {_costs(results, names)}
 
-Memory is the proportional set size of all processes. ONNX Runtime alone, one thread: {_raw(results)}.
+Memory is the proportional set size of all processes{_resident(results)}.{_cold(results)} ONNX Runtime alone, one thread: {_raw(results)}.
 
 Requests a second of ours: {_rates(results, cases)}.
 """
@@ -117,6 +119,21 @@ def _costs(results: Results, names: Sequence[str]) -> str:
 def _median(results: Results, name: str, case: str, value: Value) -> float | None:
     bursts = results.bursts.get((name, case))
     return statistics.median(map(value, bursts)) if bursts else None
+
+
+def _resident(results: Results) -> str:
+    megabytes = results.resident_mb.get(OURS)
+    return "" if megabytes is None else f"; a worker of ours has {megabytes:.0f} MB resident"
+
+
+def _cold(results: Results) -> str:
+    seconds = results.cold_seconds
+    if not seconds:
+        return ""
+    return (
+        f" From its command to readiness ours takes {statistics.median(seconds):.1f} s, "
+        f"the median of {len(seconds)} starts."
+    )
 
 
 def _raw(results: Results) -> str:

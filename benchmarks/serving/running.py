@@ -109,13 +109,20 @@ class Running:
 
     def memory_mb(self) -> float:
         """Proportional set size of all of them: what they share counts once."""
-        kilobytes = 0
+        return sum(self._megabytes("Pss:"))
+
+    def resident_mb(self) -> float:
+        """Of the largest of them, what it shares included."""
+        return max(self._megabytes("Rss:"))
+
+    def _megabytes(self, field: str) -> list[float]:
+        found = []
         for pid in self.processes():
             with suppress(OSError):
                 for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                    if line.startswith("Pss:"):
-                        kilobytes += int(line.split()[1])
-        return kilobytes / 1024
+                    if line.startswith(field):
+                        found.append(int(line.split()[1]) / 1024)
+        return found
 
 
 @contextmanager
@@ -154,7 +161,7 @@ def _wait(running: Running, log: Path) -> None:
         with suppress(httpx.TransportError):
             if httpx.get(running.url + running.server.ready, timeout=5).status_code == 200:
                 return
-        time.sleep(0.2)
+        time.sleep(0.02)
     text = log.read_text(errors="replace")[-1500:]
     raise RuntimeError(f"{running.server.name} did not start:\n{text}")
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,8 @@ class Setting:
 def servers() -> list[Server]:
     """All servers, ours first."""
     return [
-        *(_ours(http) for http in ("protocol", "asgi")),
+        *(ours(http) for http in ("protocol", "asgi")),
+        replace(ours("protocol", "--max-batch-rows", "1"), name="ours, no batching"),
         Server(
             name="Triton, Python backend",
             path="/v2/models/network/infer",
@@ -114,16 +115,20 @@ def servers() -> list[Server]:
     ]
 
 
-def _ours(http: str) -> Server:
+def ours(http: str, *options: str) -> Server:
+    """Our server, by default with nothing but its defaults; `bundle` may be a repository."""
+
     def start(setting: Setting) -> tuple[list[str], dict[str, str]]:
-        command = [sys.executable, "-m", "serve", setting.bundle, "--http", http]
-        command += ["--port", setting.port, "--workers", setting.workers]
+        is_bundle = setting.bundle.suffix == ".bundle"
+        what = [setting.bundle] if is_bundle else ["--repository", setting.bundle]
+        command = [sys.executable, "-m", "serve", *what, "--http", http]
+        command += ["--port", setting.port, "--workers", setting.workers, *options]
         return [str(part) for part in command], {"PYTHONPATH": str(ROOT)}
 
     return Server(
         name=f"ours, {http}",
         path="/predict",
-        body=_our_json,
+        body=our_json,
         binary=_our_binary,
         read=_read_ours,
         start=start,
@@ -139,7 +144,8 @@ def _plain_json(rows: NDArray[np.float32]) -> Body:
     return Body(json.dumps({"inputs": _numbers(rows)}).encode())
 
 
-def _our_json(rows: NDArray[np.float32]) -> Body:
+def our_json(rows: NDArray[np.float32]) -> Body:
+    """Rows as our clients send them."""
     return Body(json.dumps({"inputs": _numbers(rows), "top_k": TOP_K}).encode())
 
 

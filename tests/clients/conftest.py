@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import os
 import ssl
+import subprocess
+import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+from export.bundle import MODEL as GRAPH
+from export.bundle import Contents, InputSpec, Manifest, Thresholds, drafted, write_bundle
 from labelwright_client import AsyncClient, Client
 
+ROOT = Path(__file__).parents[2]
 MODEL = {
     "name": "delicious-seal",
     "version": "0123456789ab",
@@ -26,6 +39,16 @@ MODEL = {
     "label_count": 983,
     "thresholds": {"tuned": 0.25},
     "test_scores": {"example_f1": 0.37, "map": 1},
+}
+
+
+SPEED = {
+    **{key: MODEL[key] for key in ("name", "version", "method", "dataset")},
+    "requests": 3,
+    "rows": 12,
+    "rows_per_second": 1000.0,
+    "ratio": 1,
+    "latency_ms": {"p50": 0.5, "p95": 1, "p99": None},
 }
 
 
@@ -71,14 +94,17 @@ class FakeServer:
         status, body = self.healthy(seen)
         return status, {"x-request-id": seen.headers["x-request-id"]}, json.dumps(body).encode()
 
-    def healthy(self, seen: Seen) -> tuple[int, Any]:
+    def healthy(self, seen: Seen) -> tuple[int, Any]:  # noqa: PLR0911 - one for each route
         if seen.path == "/embed":
             answer = predict_answer(0, seen.headers["x-request-id"])
             del answer["predictions"]
             vectors = [[float(i), 0.5] for i in range(len(seen.body["inputs"]))]
             return 200, {**answer, "embeddings": vectors}
-        if isinstance(seen.body, bytes):  # float32 rows of two numbers each
-            return 200, predict_answer(len(seen.body) // 8, seen.headers["x-request-id"])
+        if seen.path.startswith("/compare"):
+            return 200, self.compared(seen)
+        if isinstance(seen.body, bytes):
+            rows = np.load(io.BytesIO(seen.body), allow_pickle=False)
+            return 200, predict_answer(len(rows), seen.headers["x-request-id"])
         if seen.path == "/predict":
             if seen.body.get("model") == "no-such-model":
                 return 404, {"error": {"type": "unknown_model", "message": "no", "request_id": "r"}}
@@ -86,6 +112,13 @@ class FakeServer:
         if seen.path == "/readyz":
             return 200, {"status": "ok"}
         return 200, {"models": [MODEL]} if seen.path == "/models" else MODEL
+
+    def compared(self, seen: Seen) -> Any:
+        if seen.method == "GET":
+            return {"baseline": "delicious-seal", "models": [SPEED]}
+        answer = predict_answer(len(seen.body["inputs"]))
+        names = seen.body.get("models", ["delicious-seal"])
+        return {"answers": [{"status": 200, "answer": answer, "milliseconds": 1} for _ in names]}
 
 
 def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
@@ -176,9 +209,14 @@ class Blocking:
         method = getattr(self._client, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await method(*args, **kwargs)
+            answer = method(*args, **kwargs)
+            if hasattr(answer, "__aiter__"):
+                return [item async for item in answer]
+            return await answer
 
-        return lambda *args, **kwargs: self._runner.run(call(*args, **kwargs))
+        return lambda *args, **kwargs: self._runner.run(
+            call(*args, **kwargs), context=copy_context()
+        )
 
 
 @pytest.fixture(scope="session")
@@ -219,3 +257,62 @@ def model_answer() -> dict[str, Any]:
 @pytest.fixture
 def make_predict_answer():
     return predict_answer
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory) -> Path:
+    """A model whose two labels are its two columns."""
+    value, path = helper.make_tensor_value_info, tmp_path_factory.mktemp("bundle") / "two.bundle"
+    graph = helper.make_graph(
+        [
+            helper.make_node("Sigmoid", ["features"], ["scores"]),
+            helper.make_node("Reshape", ["k", "one"], ["k1"]),
+            helper.make_node("TopK", ["scores", "k1"], ["top_scores", "top_labels"]),
+        ],
+        "two",
+        [
+            value("features", TensorProto.FLOAT, ["rows", 2]),
+            value("k", TensorProto.INT64, []),
+        ],
+        [
+            value("scores", TensorProto.FLOAT, ["rows", 2]),
+            value("top_scores", TensorProto.FLOAT, ["rows", "best"]),
+            value("top_labels", TensorProto.INT64, ["rows", "best"]),
+        ],
+        [numpy_helper.from_array(np.array([1], dtype=np.int64), "one")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    probe = np.array([[1.0, 0.0], [0.5, 2.0]], dtype=np.float32)
+    manifest = Manifest(
+        name="two",
+        version="0123456789ab",
+        method="ce",
+        task="multilabel",
+        dataset="two",
+        input=InputSpec(kind="features", width=2, names=["left", "right"]),
+        label_count=2,
+        thresholds=Thresholds(tuned=0.6, per_label=[0.6, 0.6]),
+        test_scores={"micro_f1": 0.5},
+        largest_difference=1e-7,
+        versions={"onnx": onnx.__version__},
+    )
+    with drafted(path) as folder:
+        (folder / GRAPH).write_bytes(model.SerializeToString())
+        scores = (1 / (1 + np.exp(-probe))).astype(np.float32)
+        contents = Contents(labels=["L", "R"], probe={"features": probe}, probe_scores=scores)
+        write_bundle(folder, manifest, contents)
+    return path
+
+
+@pytest.fixture(scope="session")
+def address(bundle) -> Iterator[str]:
+    """A server of that model, in a process of its own."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "serve", str(bundle), "--port", "0", "--workers", "1"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
+    ) as server:  # fmt: skip
+        try:
+            yield server.stdout.readline().split()[-1]
+        finally:
+            server.terminate()
+            server.communicate(timeout=30)

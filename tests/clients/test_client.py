@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
@@ -78,10 +79,11 @@ def test_what_goes_over_the_wire_without_options(server, connect):
 @pytest.mark.parametrize(
     ("rows", "inputs"),
     [
-        (np.array([[1, 2]]), [[1.0, 2.0]]),
+        ([np.array([1, 2])], [[1.0, 2.0]]),
         (sp.csr_array(np.array([[0.0, 2.0], [0.0, 0.0]])), [{"1": 2.0}, {}]),
         ([{3: 1.0}], [{"3": 1.0}]),
         (["zwölf 十二"], ["zwölf 十二"]),
+        (np.array(["one", "two"]), ["one", "two"]),
     ],
 )
 def test_every_kind_of_rows_reaches_the_server(server, connect, rows, inputs):
@@ -89,15 +91,17 @@ def test_every_kind_of_rows_reaches_the_server(server, connect, rows, inputs):
     assert server.seen[0].body == {"inputs": inputs}
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4", np.int8, bool])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays_of_floats_go_as_their_bytes(server, connect, dtype, order):
-    rows = np.array([[0.5, 1.5], [2.5, -1], [0, 3]], dtype=dtype, order=order)
+def test_arrays_of_numbers_go_as_npy_files(server, connect, dtype, order):
+    rows = np.array([[0.5, 1.5], [2.5, -1], [0, 3]]).astype(dtype, order=order)
     answer = connect(server.url).predict(rows, top_k=3, threshold="tuned", model="a b&c")
     (seen,) = server.seen
     assert seen.path == "/predict?top_k=3&threshold=tuned&model=a+b%26c"
-    assert seen.headers["content-type"] == "application/octet-stream"
-    assert np.frombuffer(seen.body, "<f4").reshape(3, 2).tolist() == rows.tolist()
+    assert seen.headers["content-type"] == "application/x-npy"
+    read = np.load(io.BytesIO(seen.body), allow_pickle=False)
+    assert read.dtype == "<f4"
+    assert read.tolist() == rows.tolist()
     assert len(answer) == 3
     connect(server.url).predict(rows)
     assert server.seen[1].path == "/predict"

@@ -21,16 +21,16 @@ from labelwright_client import (
     ServerFailed,
     ServerUnreachable,
 )
+from labelwright_client._calls import Choice, predict_call, ready_call
 from labelwright_client._protocol import (
     check_options,
     poll_delay,
-    predict_call,
-    ready_call,
     retry_after_of,
     retry_delay,
     server_url,
     transport_error,
 )
+from labelwright_client._trace import asker
 
 
 def dice(seed: int) -> Random:
@@ -161,7 +161,7 @@ def test_polling_never_sleeps_past_the_deadline_and_names_the_last_reason():
 )
 def test_every_failure_of_the_transport_has_a_class_and_hides_the_password(error, kind):
     error.request = httpx.Request("GET", "http://user:secret@host:81/readyz")
-    made = transport_error(error, ready_call("id-1"), timeout=5.0)
+    made = transport_error(error, ready_call(asker("id-1")), timeout=5.0)
     assert type(made) is kind
     assert made.request_id == "id-1"
     assert "http://host:81" in str(made)
@@ -179,7 +179,5 @@ def test_every_failure_of_the_transport_has_a_class_and_hides_the_password(error
 )
 def test_options_that_json_cannot_carry_are_refused(options, message):
     with pytest.raises(ClientError, match=message) as caught:
-        predict_call(
-            [[1.0]], **{"top_k": None, "threshold": None, "model": None} | options, request_id="i"
-        )
+        predict_call([[1.0]], Choice(**options), asker("i"))
     assert type(caught.value) is InvalidArgument

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from labelwright_client import ClientError, InvalidArgument
-from labelwright_client._rows import encode_rows
+from labelwright_client._rows import array_bytes, encode_rows
 
 
 def dense(rows, width):
@@ -158,15 +160,37 @@ def test_what_is_no_list_of_rows_is_refused_in_one_sentence(rows, message):
     assert caught.value.request_id is None
 
 
-def test_a_data_frame_is_refused_rather_than_read_as_its_column_names():
-    pandas = pytest.importorskip("pandas")
-    with pytest.raises(InvalidArgument, match=r"got DataFrame: convert it first.*\.to_numpy\(\)"):
-        encode_rows(pandas.DataFrame({"a": [1.0], "b": [2.0]}))
+def test_a_data_frame_is_its_numbers_and_a_column_of_texts_is_texts():
+    frame = pd.DataFrame({"a": [1, 2], "b": [0.5, 1.5], "c": [True, False]})
+    assert encode_rows(frame) == [[1.0, 0.5, 1.0], [2.0, 1.5, 0.0]]
+    content, count = array_bytes(frame)
+    assert count == 2
+    assert np.load(io.BytesIO(content)).tolist() == encode_rows(frame)
+    assert encode_rows(pd.Series(["one", "two"])) == ["one", "two"]
+
+
+@pytest.mark.parametrize("column", [["x", "y"], pd.to_datetime(["2020-01-01"] * 2)])
+def test_a_data_frame_with_other_columns_than_numbers_is_refused_by_their_name(column):
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": column})
+    for read in (encode_rows, array_bytes):
+        with pytest.raises(InvalidArgument, match="column 'b' of the data frame holds no numbers"):
+            read(frame)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "Float64", "Int64"])
+def test_a_missing_value_in_a_data_frame_is_refused_with_its_row(dtype):
+    frame = pd.DataFrame({"a": pd.array([1, 2], dtype=dtype), "b": [1.0, 2.0]})
+    frame.loc[1, "a"] = None
+    assert array_bytes(frame) is None
+    with pytest.raises(InvalidArgument, match="row 1 holds NaN"):
+        encode_rows(frame)
 
 
 def test_the_package_imports_nothing_but_httpx_and_what_httpx_brings():
     script = (
-        "import sys; sys.modules.update(numpy=None, scipy=None, torch=None, pydantic=None);"
+        "import sys;"
+        "sys.modules.update(numpy=None, scipy=None, pandas=None, torch=None, pydantic=None);"
+        "import labelwright_client.cli;"
         "from labelwright_client._rows import encode_rows; assert encode_rows([[1]]) == [[1.0]]"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -26,6 +26,7 @@ from labelwright_client import (
     ServerUnreachable,
     StatusError,
 )
+from labelwright_client.cli import _parser
 
 DISTRIBUTION = Path(__file__).parents[2] / "clients" / "python"
 BLOCKS = re.findall(r"```python\n(.*?)```", (DISTRIBUTION / "README.md").read_text("utf-8"), re.S)
@@ -100,9 +101,13 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments():
     assert public_signatures(Client) == public_signatures(AsyncClient)
     assert set(public_signatures(Client)) == {
         "predict",
+        "predict_many",
         "models",
         "model",
         "embed",
+        "embed_many",
+        "compare",
+        "speeds",
         "is_ready",
         "wait_until_ready",
     }
@@ -116,7 +121,21 @@ def test_the_distribution_needs_httpx_alone_and_is_typed():
     assert re.fullmatch(r"\d+\.\d+\.\d+", labelwright_client.__version__)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["predict", "asyncio", "errors"])
+def test_every_method_is_in_the_table_of_the_readme():
+    readme = (DISTRIBUTION / "README.md").read_text("utf-8")
+    documented = set(re.findall(r"`(\w+)\(", "".join(re.findall(r"^\| `\w+\(.*?\|", readme, re.M))))
+    assert documented == set(public_signatures(Client)) | {"close", "aclose"}
+
+
+def test_the_commands_of_the_readme_are_commands():
+    readme = (DISTRIBUTION / "README.md").read_text("utf-8")
+    commands = re.findall(r"^labelwright (.+)$", readme, re.M)
+    assert {words.split()[0] for words in commands} == {"models", "predict", "embed", "compare"}
+    for words in commands:
+        assert callable(_parser().parse_args(words.split()).run)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["predict", "many", "asyncio", "errors"])
 def test_the_examples_of_the_readme_run(server, monkeypatch, capsys, block):
     monkeypatch.setenv("LABELWRIGHT_URL", server.url)
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102 - our own text

@@ -5,6 +5,7 @@ The comment before a fenced block says what becomes of it; CONTRIBUTING.md lists
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 
 import export.cli
+import labelwright_client.cli
 import serve.cli
 import train.cli
 from export.bundle import DATA_SUFFIX, ENCODER, ENERGY, MANIFEST, OPTIONAL, REQUIRED, SEARCH
@@ -40,12 +42,13 @@ from train.probe import Point
 from train.probe_command import ProbeOptions
 from train.run import RunFolder
 from train.scoring import Judgement
+from train.search.command import SearchOptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 OTHERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "k8s/README.md")
 PAGES = [*DOCS, *(ROOT / name for name in OTHERS)]
-LINKING = [*PAGES, ROOT / "clients" / "python" / "README.md"]
+LINKING = [*PAGES, *(ROOT / "clients" / name / "README.md" for name in ("python", "typescript"))]
 MOST_LINES = 150
 DOCUMENTED_ADDRESS = "http://127.0.0.1:8000"
 FENCED = re.compile(
@@ -89,7 +92,10 @@ class Shell:
         python = home / "bin" / "python"
         python.parent.mkdir()
         python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "utf-8")
+        command = python.with_name("labelwright")  # as installing the client would write it
+        command.write_text('#!/bin/sh\nexec python -m labelwright_client "$@"\n', "utf-8")
         python.chmod(0o755)
+        command.chmod(0o755)
         known = {k: v for k, v in os.environ.items() if not k.startswith("LABELWRIGHT_")}
         self.environment = known | {
             "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
@@ -196,13 +202,25 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(target), link
 
 
+def test_the_index_links_every_page():
+    index = ROOT / "docs" / "README.md"
+    linked = {
+        (index.parent / link).resolve()
+        for link in re.findall(r"\]\(([^)\s]+)\)", index.read_text())
+    }
+    assert {page for page in DOCS if page != index} <= linked
+
+
 @pytest.fixture(scope="module")
 def known_flags() -> set[str]:
     """Every flag that some --help shows."""
     commands = [(export.cli.main, []), (serve.cli.main, []), (serve.cli.main, ["bench"])]
     commands += [(train.cli.main, ["data", word]) for word in ("check", "show")]
-    commands += [(train.cli.main, [word]) for word in ("compare", "report", "results", "probe")]
+    commands += [
+        (train.cli.main, [word]) for word in ("compare", "report", "results", "probe", "search")
+    ]
     commands += [(train.cli.main, [name]) for name in methods.available()]
+    commands += [(labelwright_client.cli.main, [word]) for word in ("predict", "embed", "compare")]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
         patch.setenv("COLUMNS", "200")
         for main, words in commands:
@@ -286,6 +304,11 @@ def test_options_and_columns_of_comparisons_are_documented():
     assert documented == fields_of(Record) - {"scores"}
 
 
+def test_options_of_the_search_are_documented():
+    own = {flag(name) for name in fields_of(SearchOptions) - {"method"}}
+    assert first_cells("docs/search.md", "flag") == own
+
+
 def test_options_of_the_probe_are_documented():
     own = {flag(name) for name in fields_of(ProbeOptions) - fields_of(DataOptions) - {"model"}}
     assert first_cells("docs/probe.md", "flag") == own
@@ -344,6 +367,31 @@ def test_groups_of_scores_are_documented():
 
 def test_monitors_are_documented():
     assert first_cells("docs/metrics.md", "monitor") == set(get_args(Monitor))
+
+
+def shown_means(first: str, kind: str, columns: list[str]) -> list[tuple[list[str], list[float]]]:
+    """Rows of a table of docs/choosing.md, with the means of their columns in train/results."""
+    found = []
+    for cells in table("docs/choosing.md", f"{first} | {kind}"):
+        data_set, method = cells[:2]
+        with (ROOT / "train/results" / f"{data_set}.csv").open() as file:
+            runs = [run for run in csv.DictReader(file) if run["method"] == method]
+        splits = {"scene": "80/10/10", "yeast": "80/10/10"}
+        runs = [run for run in runs if run["split"] == splits.get(data_set, "60/20/20")]
+        assert runs, cells
+        found.append((cells, [np.mean([float(run[name]) for run in runs]) for name in columns]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [("method", ["tuned.micro_f1", "fixed.precision@1"]),
+     ("kind", ["fixed.example_f1", "tuned.example_f1", "tuned.micro_f1"])],
+)  # fmt: skip
+def test_evidence_for_choosing_is_in_our_results(kind, columns):
+    for cells, means in shown_means("data set", kind, columns):
+        # Two digits are shown, and a further seed may move the mean by as much.
+        assert [float(cell) for cell in cells[2:]] == pytest.approx(means, abs=0.01), cells
 
 
 def test_make_targets_are_documented():

@@ -283,3 +283,31 @@ def test_batches_are_reported():
     [(count, seconds)] = reports
     assert count == 3
     assert seconds > 0
+
+
+def test_beyond_the_expected_wait_jobs_are_refused_but_never_within_one_batch():
+    clock, model = Clock(), Model(is_fast=False, gate=threading.Event())
+
+    async def main():
+        # The model takes a second for CAP rows, so two seconds are two batches.
+        batcher = batcher_of(model, max_wait_seconds=2.0, clock=clock)
+        sent = [waiting(rows(1)) for _ in range(2 * CAP)]
+        for job, _ in sent:
+            batcher.submit(job)
+        with pytest.raises(BusyError, match="as many as take 2000 ms"):
+            batcher.submit(waiting(rows(1))[0])
+        with pytest.raises(BusyError):
+            batcher.check_open()
+        model._gate.set()
+        for _, future in sent:
+            await future
+        batcher.check_open()
+        batcher.close()
+        short = batcher_of(model, max_wait_seconds=1e-9, clock=clock)
+        for _ in range(CAP):
+            short.submit(waiting(rows(1))[0])
+        with pytest.raises(BusyError):
+            short.check_open()
+        short.close()
+
+    asyncio.run(main())

@@ -91,6 +91,28 @@ def test_a_connection_is_kept_for_many_requests(server, model):
             assert labels_of(wire.answer()) == expected(model, [row], 2)
 
 
+def test_a_request_like_the_one_before_may_come_in_any_way(server, model):
+    rows = model.rows(1)
+    good = request(body_of(rows, top_k=3))
+    broken = good[:-1] + b"]"
+    other = request(body_of(rows, top_k=2))
+    with server.wire() as wire:
+        for _ in range(3):
+            wire.send(good)
+            assert labels_of(wire.answer()) == expected(model, rows, 3)
+        wire.send(good[:-5])
+        wire.send(good[-5:])
+        assert wire.answer().status == 200
+        wire.send(broken)
+        assert wire.answer().status == 400
+        wire.send(good, other, good)
+        assert [len(labels_of(wire.answer())[0]) for _ in range(3)] == [3, 2, 3]
+        wire.send(good, good[:30])
+        assert wire.answer().status == 200
+        wire.send(good[30:])
+        assert labels_of(wire.answer()) == expected(model, rows, 3)
+
+
 @pytest.mark.parametrize("slow", [False, True])
 def test_pipelined_requests_are_answered_in_order(start, model, slow):
     rows = model.rows(30)

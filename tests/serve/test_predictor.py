@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -7,6 +9,7 @@ from onnx import TensorProto, helper
 from export.bundle import BundleError, InputSpec, Thresholds, load_bundle
 from serve.inputs import DenseRows
 from serve.predictor import OnnxPredictor
+from train.errors import ConfigError
 
 
 def test_scores_and_ranks_as_the_formula_says(model, bundle_path):
@@ -83,3 +86,23 @@ def test_a_bundle_of_another_input_kind_is_refused(model, write, tmp_path):
 def test_thresholds_must_fit_the_labels(model, write, tmp_path):
     path = write(tmp_path / "b", model, thresholds=Thresholds(tuned=0.5, per_label=[0.5]))
     assert "has 1 thresholds for 8 labels" in refused(path)
+
+
+def test_a_provider_that_is_not_installed_is_one_sentence(bundle_path):
+    with pytest.raises(ConfigError, match="--provider openvino needs onnxruntime-openvino"):
+        OnnxPredictor(load_bundle(bundle_path), provider="openvino")
+    assert OnnxPredictor(load_bundle(bundle_path), provider="cpu").providers == [
+        "CPUExecutionProvider"
+    ]
+
+
+def test_a_provider_that_does_not_load_is_refused(bundle_path, monkeypatch):
+    """A build may have a provider whose libraries are missing; ONNX Runtime takes the CPU then."""
+    session = SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(
+        "serve.sessions.ort.get_available_providers",
+        lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"],
+    )
+    monkeypatch.setattr("serve.sessions.ort.InferenceSession", lambda *_, **__: session)
+    with pytest.raises(ConfigError, match=r"--provider cuda did not load, .* CPUExecutionProvider"):
+        OnnxPredictor(load_bundle(bundle_path), provider="cuda")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shutil
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -241,3 +243,34 @@ def test_a_missing_extra_is_one_sentence(module, bundle_path):
     )
     assert done.returncode == 2
     assert done.stderr == f'error: serving needs {module}: pip install "labelwright[serve]"\n'
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_ends_process_1_while_it_loads(bundle_path, workers, tmp_path):
+    """Process 1 of a container gets no signal that it does not handle itself."""
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*unshare, "true"], check=False).returncode
+    ):
+        pytest.skip("processes of their own numbering cannot be made here")
+    mark = tmp_path / "loading"
+    script = f"""
+import sys, time
+from pathlib import Path
+from serve import cli, library
+def load(*_):
+    Path({str(mark)!r}).touch()
+    time.sleep(60)
+library.Source.open = load
+sys.exit(cli.main())
+"""
+    command = [*unshare, sys.executable, "-c", script, bundle_path, "--port", 0]
+    command += ["--workers", workers]
+    with subprocess.Popen([str(part) for part in command], cwd=ROOT) as process:
+        while not mark.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGTERM)
+        assert process.wait(timeout=30) == 0

@@ -12,6 +12,8 @@ from scipy import sparse
 
 from train.batches import LEAST_WIDTH
 from train.data import MultiLabelData, Split
+from train.data.dataset import ImageShape
+from train.data.images import pixel_names
 from train.evidence import KEPT_SCORES, Record
 from train.problem import Problem, make_problem
 
@@ -42,6 +44,30 @@ def small_problem(*, is_sparse: bool = False) -> Problem:
 @pytest.fixture(params=[False, True], ids=["dense", "sparse"])
 def problem(request: pytest.FixtureRequest) -> Problem:
     return small_problem(is_sparse=request.param)
+
+
+def small_images() -> MultiLabelData:
+    """8 x 8 pixels; the mask is where the image is red."""
+    rng = np.random.default_rng(6)
+    shape = ImageShape(height=8, width=8)
+    masks = rng.random((N_ROWS, 1, 4, 4)) < 0.4
+    masks = masks.repeat(2, 2).repeat(2, 3).reshape(N_ROWS, 64)
+    pixels = rng.integers(0, 90, size=(N_ROWS, 64, 3))
+    pixels[..., 0] += 160 * masks
+    return MultiLabelData(
+        name="small-images",
+        inputs=pixels.reshape(N_ROWS, -1).astype(np.float32),
+        targets=sparse.csr_array(masks.astype(np.uint8)),
+        labels=pixel_names(shape),
+        image=shape,
+    )
+
+
+@pytest.fixture
+def image_problem() -> Problem:
+    rows = np.arange(N_ROWS)
+    split = Split(train=rows[:16], validation=rows[16:24], test=rows[24:32], rule="by hand")
+    return make_problem(small_images(), split, torch.device("cpu"))
 
 
 @pytest.fixture

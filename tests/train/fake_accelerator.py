@@ -18,6 +18,8 @@ from torch.utils import backend_registration
 from train import methods
 from train.batches import LabelLists
 from train.data import MultiLabelData, Split
+from train.data.dataset import ImageShape
+from train.data.images import pixel_names
 from train.problem import make_problem
 
 
@@ -82,6 +84,30 @@ def text_step(name: str, tuning: str) -> None:
         assert method.predictor(x).device.type == "gpu"
 
 
+def image_step(name: str, *words: str) -> None:
+    """A step on crops, and whole images scored by 36 of them."""
+    device = fake_device()
+    shape = ImageShape(height=8, width=8)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        data = MultiLabelData(
+            name="small",
+            inputs=np.zeros((24, 192), np.float32),
+            targets=sparse.csr_array(np.ones((24, 64), np.uint8)),
+            labels=pixel_names(shape),
+            image=shape,
+        )
+        rows = np.arange(24)
+        split = Split(train=rows[:8], validation=rows[8:16], test=rows[16:], rule="by hand")
+        problem = make_problem(data, split, device)
+        module = methods.load(name)
+        options = dict(word.split("=") for word in words)
+        method = module.build(module.Config(**options), problem)
+        x, y = torch.rand(8, 192, device=device), torch.zeros(8, 64, device=device)
+        losses = method.step(*problem.views(x, y))
+        assert all(loss.device.type == "gpu" for loss in losses.values())
+        assert method.predictor(x).device.type == "gpu"
+
+
 def main(name: str, *mistakes: str) -> None:
     device = fake_device()
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -107,5 +133,7 @@ def main(name: str, *mistakes: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--text":
         text_step(*sys.argv[2:])
+    elif sys.argv[1] == "--image":
+        image_step(*sys.argv[2:])
     else:
         main(*sys.argv[1:])

@@ -271,11 +271,12 @@ def test_progress_on_a_terminal():
     display = ComparisonDisplay(console, comparison, enabled=True)
     with console.capture() as capture, display.progress:
         display.started(run)
-        display.epochs_done(run, 2)
+        display.epochs_done(run, 2, 0.625)
         display.progress.refresh()
         display.ended(run, Outcome("interrupted"))
     assert "ce, seed 0" in capture.get()
     assert "2/3" in capture.get()
+    assert "best 0.6250" in capture.get()
 
 
 def test_the_figure_shows_scores_over_those_of_the_baseline(record, monkeypatch):

@@ -43,6 +43,14 @@ def test_a_step_on_texts_stays_on_the_accelerator(name, tuning):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "words", [["ce"], ["dvn"], ["seal", "loss=regression"], ["seal", "loss=nce"]], ids="-".join
+)
+def test_a_step_on_images_stays_on_the_accelerator(words):
+    done = run_script("--image", *words)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("mistake", ["--cpu-operand", "--reads-a-value"])
 def test_the_fake_accelerator_catches_mistakes(mistake):
     assert run_script("ce", mistake).returncode != 0

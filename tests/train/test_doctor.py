@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from train.data import MultiLabelData, Split
+from train.data.dataset import ImageShape
 from train.data_display import BLOCKS, frequency_bars
 from train.doctor import examine
 from train.doctor.features import feature_findings
@@ -334,3 +335,12 @@ def test_bars_never_rise_and_fit_the_width(counts, width):
     assert heights == sorted(heights, reverse=True)
     if len(counts) <= width:
         assert [height > 0 for height in heights] == [count > 0 for count in sorted(counts)[::-1]]
+
+
+def test_pixels_that_no_mask_has_are_no_finding(healthy):
+    data, split = healthy
+    empty = np.zeros((data.n_rows, 2))
+    empty[:, 0] = 1
+    of_labels = make_data(data.inputs, empty)
+    assert label_findings(of_labels, split)
+    assert not label_findings(replace(of_labels, image=ImageShape(height=1, width=2)), split)

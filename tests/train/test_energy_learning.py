@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from train.config import PRESETS, read_preset
-from train.energy_learning import Dvn, EnergyConfig, Nce, NceConfig, Spen, energy_net
+from train.energy_learning import Dvn, DvnConfig, Nce, NceConfig, Spen, energy_net
 from train.energy_learning import PretrainedConfig as SpenConfig
 from train.methods import ce, seal, spen
 from train.problem import Shape
@@ -46,7 +46,7 @@ def whole_batch(problem):
 
 @pytest.mark.parametrize(
     ("learner", "config"),
-    [(Spen, SpenConfig), (Dvn, EnergyConfig), (Nce, NceConfig)],
+    [(Spen, SpenConfig), (Dvn, DvnConfig), (Nce, NceConfig)],
     ids=["spen", "dvn", "nce"],
 )
 def test_the_score_of_the_truth_rises_above_that_of_the_empty_set(learner, config, dense_problem):
@@ -83,7 +83,7 @@ def test_the_network_of_stage_0_is_frozen_in_stage_1(dense_problem):
 
 def test_a_static_loss_net_can_come_from_a_finished_run(tmp_path, dense_problem):
     sizes = {"hidden": (16,), "global_units": 8}
-    dvn = Dvn(EnergyConfig(**sizes), dense_problem)
+    dvn = Dvn(DvnConfig(**sizes), dense_problem)
     save({"schema": SCHEMA_VERSION, "weights": dvn.predictor.state_dict()}, tmp_path / "model.pt")
     config = seal.Config(**sizes, loss="regression", static=True, energy_run=tmp_path / "model.pt")
     method = seal.build(config, dense_problem)
@@ -103,7 +103,7 @@ def test_a_run_without_an_energy_network_is_refused(tmp_path, dense_problem):
 
 
 def test_a_run_of_other_sizes_is_refused(tmp_path, dense_problem):
-    dvn = Dvn(EnergyConfig(hidden=(16,), global_units=8), dense_problem)
+    dvn = Dvn(DvnConfig(hidden=(16,), global_units=8), dense_problem)
     save({"schema": SCHEMA_VERSION, "weights": dvn.predictor.state_dict()}, tmp_path / "model.pt")
     config = seal.Config(loss="regression", static=True, energy_run=tmp_path / "model.pt")
     with pytest.raises(seal.ConfigError, match="has other sizes"):

@@ -10,6 +10,7 @@ import pytest
 import train.cli
 from train.errors import DataError
 from train.evidence import (
+    MASK_SCORES,
     TAIL_SCORES,
     Record,
     add_results,
@@ -192,3 +193,14 @@ def test_an_empty_folder_gives_a_page(tmp_path):
 def test_the_committed_page_is_that_of_the_committed_results():
     page = (ROOT / "docs" / "results.md").read_text("utf-8")
     assert page == results_page(ROOT / "train" / "results"), "run `make results`"
+
+
+def test_runs_on_images_keep_the_scores_of_masks(tmp_path, record):
+    masks = record("ce", dataset="horses", scores=dict.fromkeys(MASK_SCORES, 0.7))
+    add_results([masks, record("ce")], tmp_path)
+    (kept,) = read_results(tmp_path / "horses.csv")
+    assert kept == masks
+    assert "precision" not in (tmp_path / "horses.csv").read_text()
+    page = results_page(tmp_path)
+    assert "mean image IoU at 0.5" in page
+    assert "**0.7000**" in page

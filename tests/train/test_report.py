@@ -19,6 +19,8 @@ from train import metrics
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.cli import main
 from train.report import labels as label_reports
+from train.report.across import leaderboard_table, paper_table
+from train.report.calibration import BINS, calibration_table, label_calibration_table, of_run
 from train.report.costs import PUBLISHED, count_parameters, parameter_table, training_table
 from train.report.page import Section, make_sections, render
 from train.report.relations import label_maps
@@ -96,7 +98,7 @@ def test_the_page_stands_alone_and_its_links_lead_somewhere(home, capsys):
     again = home / "again.html"
     assert main(["report", str(home / "k4"), "--out", str(again)]) == 0
     figures = re.findall("<svg.*?</svg>", again.read_text("utf-8"), re.S)
-    assert len(figures) == 9
+    assert len(figures) == 11
     assert all(figure in out.read_text("utf-8") for figure in figures)  # the same each time
     for heading in ("Runs on demo", "Costs", "Study: seal-nce on demo: samples",
                     "ce to k2: gains and losses", "What the energy network believes"):  # fmt: skip
@@ -126,6 +128,98 @@ def test_runs_from_before_all_was_recorded_are_shown_too(home, tmp_path):
     assert "from before model.pt kept the loss-net" in (old / "report.html").read_text("utf-8")
     (run,) = load_runs([old])
     assert run.seconds_per_epoch == metrics["seconds"] / 3
+
+
+def test_the_page_of_a_run_says_what_made_it(copy):
+    metrics = json.loads((copy / "metrics.json").read_text())
+    assert set(metrics["machine"]) == {"system", "processor", "cores", "threads", "device"}
+    assert main(["report", str(copy)]) == 0
+    text = (copy / "report.html").read_text("utf-8")
+    for value in (metrics["commit"] or "unknown", metrics["machine"]["processor"], "Calibration"):
+        assert value in text
+
+
+def test_training_can_end_in_a_report(tmp_path, capsys):
+    words = ["--dataset", "demo", "--hidden", "30", "--epochs", "1", "--no-progress", "--report"]
+    assert main(["ce", *words, "--out", str(tmp_path / "run")]) == 0
+    assert f"saved {tmp_path / 'run' / 'report.html'}" in capsys.readouterr().out
+    assert "<h1>Report: run</h1>" in (tmp_path / "run" / "report.html").read_text("utf-8")
+
+
+def test_a_comparison_can_end_in_a_report(tmp_path):
+    words = ["--dataset", "demo", "--methods", "ce,br", "--seeds", "2", "--epochs", "1"]
+    assert main(["compare", *words, "--out", str(tmp_path), "--report", "--no-progress"]) == 0
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert "python -m train compare --dataset demo --methods ce,br" in text
+    assert "<h4>leaderboard</h4>" in text
+    # Every run is in the tables, the first of each method has sections of its own.
+    assert all(name in text for name in ("ce-0", "ce-1", "br-0", "br-1"))
+    assert "ce-0: ce on demo</h2>" in text
+    assert "ce-1: ce on demo</h2>" not in text
+
+
+def test_means_over_seeds_and_settings_that_are_not_mixed(runs):
+    table = leaderboard_table(list(runs.values()), ["fixed.example_f1", "tuned.micro_f1"])
+    assert len(table.rows) == len(runs)  # all differ in more than the seed
+    scores = [mean.value for mean in column(table, "example-F1 at 0.5")]
+    assert scores == sorted((run.fixed["example_f1"] for run in runs.values()), reverse=True)
+    again = replace(runs["ce"], metrics={**runs["ce"].metrics, "seed": 1})
+    (row,) = leaderboard_table([runs["ce"], again], ["fixed.example_f1"]).rows
+    assert row[2] == 2
+
+
+def test_papers_stand_beside_runs_of_their_data_sets(runs):
+    run = runs["k4"]
+    assert paper_table([run]) is None  # nobody printed anything about the demo
+    metrics = {**run.metrics, "dataset": "genbase"}
+    checkpoint = replace(run.checkpoint, dataset="genbase")
+    table = paper_table([replace(run, metrics=metrics, checkpoint=checkpoint)])
+    ours, printed = column(table, "ours")[0], column(table, "paper")[0]
+    assert ours.value == run.fixed["example_f1"]
+    assert column(table, "difference")[0] == pytest.approx(ours.value - printed.value)
+
+
+def test_calibration_is_that_of_a_loop_and_of_sklearn(runs):
+    run = runs["k4"]
+    true, scores = run.true.toarray(), run.test_scores.astype(np.float64)
+    bins = of_run(run)
+    for label in range(true.shape[1]):
+        error = 0.0
+        for place in range(BINS):
+            inside = [
+                row for row in range(len(true))
+                if min(int(run.test_scores[row, label] * np.float32(BINS)), BINS - 1) == place
+            ]  # fmt: skip
+            assert bins.cells[label, place] == len(inside)
+            if inside:
+                gap = scores[inside, label].mean() - true[inside, label].mean()
+                error += len(inside) / len(true) * abs(gap)
+        assert bins.error()[label] == pytest.approx(error)
+    (row,) = calibration_table([run]).rows
+    assert row[1] == pytest.approx(run.fixed["calibration_error"])
+    assert row[2] == pytest.approx(scores.mean() - true.mean())
+    brier = sklearn_metrics.brier_score_loss(true.ravel(), scores.ravel())
+    assert row[3] == pytest.approx(brier)
+    worst = label_calibration_table(run)
+    assert column(worst, "ECE") == sorted(column(worst, "ECE"), reverse=True)
+    place = run.checkpoint.labels.index(worst.rows[0][0])
+    assert column(worst, "mean score")[0] == pytest.approx(scores[:, place].mean())
+
+
+def test_confusions_are_those_of_a_loop(runs):
+    run = runs["k4"]
+    true, predicted = run.true.toarray(), run.predicted.toarray()
+    confused = label_reports.most_confused(run)
+    for i, one in enumerate(confused.labels):
+        for k, other in enumerate(confused.labels):
+            rows = sum(
+                t[one] and not p[one] and p[other] and not t[other]
+                for t, p in zip(true, predicted, strict=True)
+            )
+            assert confused.rows[i, k] == rows
+        assert confused.true[i] == true[:, one].sum()
+    perfect = replace(run, test_scores=true.astype(np.float32))
+    assert label_reports.most_confused(perfect) is None
 
 
 def test_words_from_the_data_are_no_markup():
@@ -211,10 +305,11 @@ def test_confused_pairs_are_counted(runs):
     names, train = run.checkpoint.labels, run.problem.train.targets.toarray() > 0
     table = label_reports.confusion_table(run)
     assert table.rows
-    for missed, wrong, rows, both in table.rows:
+    for missed, wrong, rows, share, both in table.rows:
         i, k = names.index(missed), names.index(wrong)
         assert rows == (true[:, i] & ~predicted[:, i] & predicted[:, k] & ~true[:, k]).sum()
         assert both == (train[:, i] & train[:, k]).sum()
+        assert share == rows / true[:, i].sum()
     counts = column(table, "test rows")
     assert counts == sorted(counts, reverse=True)
 

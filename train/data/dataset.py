@@ -12,6 +12,37 @@ Features: TypeAlias = np.ndarray | sparse.csr_array
 Texts: TypeAlias = list[str]
 
 
+Task: TypeAlias = Literal["multilabel", "segmentation"]
+"""What labels are: one by one, or the pixels of a mask."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageShape:
+    """Rows that are RGB images, and labels that are their pixels.
+
+    A row holds red, green and blue, 0 to 255, of pixel after pixel, line after line; a label set is
+    the mask, line after line. Networks are trained on crops of the images.
+    """
+
+    height: int
+    width: int
+
+    @property
+    def crop(self) -> tuple[int, int]:
+        """Height and width of a crop: three quarters, in whole fours for networks that halve."""
+        return _three_quarters(self.height), _three_quarters(self.width)
+
+    @property
+    def crop_pixels(self) -> int:
+        """Pixels of a crop."""
+        height, width = self.crop
+        return height * width
+
+
+def _three_quarters(side: int) -> int:
+    return max(4, side * 3 // 16 * 4)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Split:
     """Row numbers of the three parts, each sorted; together a subset of all rows."""
@@ -43,6 +74,13 @@ class MultiLabelData:
     labels: tuple[str, ...]
     features: tuple[str, ...] = ()
     published: dict[str, np.ndarray] = field(default_factory=dict)
+    image: ImageShape | None = None
+    """Of rows that are images; None for all others."""
+
+    @property
+    def task(self) -> Task:
+        """What is to be learned."""
+        return "multilabel" if self.image is None else "segmentation"
 
     @property
     def kind(self) -> Literal["features", "text"]:

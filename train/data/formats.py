@@ -12,6 +12,7 @@ from train.data.arff_syntax import read_arff
 from train.data.clus import is_hierarchical, read_clus
 from train.data.dataset import MultiLabelData
 from train.data.files import PACKED, bare_stem, bare_suffix
+from train.data.images import is_image_folder, read_images
 from train.data.npz import read_npz
 from train.data.table import read_table
 from train.data.xc import read_svmlight, read_xc, read_xc_parts
@@ -24,12 +25,15 @@ _MULAN_PARTS = ("-train", "-test")
 
 
 def read_path(path: Path, **options: Any) -> MultiLabelData:  # noqa: ANN401 - the reader types them
-    """Read a user's own data: a file of a known format, or a folder with train.txt and test.txt.
+    """Read a user's own data: a file of a known format, or a folder.
 
+    A folder holds train.txt and test.txt, or pictures in `images` with their masks in `masks`.
     ARFF: beside an .xml file of label names Mulan (`x.xml` serves `x-train.arff` too), with `-C n`
     in its relation Meka, with a hierarchical attribute Clus, whose `x.train`, `x.valid` and
     `x.test` files are read together. Other options than `name` are those of the reader chosen.
     """
+    if path.is_dir() and is_image_folder(path):
+        return _call(read_images, path, (path,), options)
     if path.is_dir():
         return _call(read_xc_parts, path, (path / "train.txt", path / "test.txt"), options)
     suffix = bare_suffix(path)

@@ -19,6 +19,7 @@ from train.data.registry import DatasetInfo
 from train.data.sgml import read_reuters
 from train.data.table import read_table
 from train.data.table_files import read_columns
+from train.data.weizmann import read_weizmann
 from train.data.xc import read_xc_parts
 
 Files = Mapping[str, Path]
@@ -74,5 +75,6 @@ READERS: dict[str, Callable[[str, Files], MultiLabelData]] = {
     "emotions": _emotions,
     "mat": lambda name, files: read_mat(files["features"], files["labels"], name=name),
     "molecules": _molecules,
+    "weizmann": lambda name, files: read_weizmann(files["all"], name=name),
     "eurlex": _eurlex,
 }

@@ -134,11 +134,11 @@ class _SumOfProducts(torch.autograd.Function):
 class LabelNoise:
     """The noise of the ranking losses: each label by itself, with probability q = sigmoid(logit).
 
-    logits: (rows, labels), without a gradient.
+    logits: (rows, labels), without a gradient. dense: whether sets are dense however few are on.
     """
 
-    def __init__(self, logits: Tensor) -> None:
-        self.logits = logits
+    def __init__(self, logits: Tensor, *, dense: bool = False) -> None:
+        self.logits, self.dense = logits, dense
         # -log(1 - q), cut where the logs of probabilities are.
         self.rates = functional.softplus(logits).clamp_max_(-LEAST_LOG_PROBABILITY)
 
@@ -162,7 +162,7 @@ class LabelNoise:
 
     def _is_dense(self, count: int) -> bool:
         small = self.logits.numel() * count <= GREATEST_ON_ACCELERATOR
-        if small and not self.logits.is_cpu:
+        if self.dense or (small and not self.logits.is_cpu):
             return True
         # So written that rates which are no numbers any more are dense, too.
         return not self.rates.mean() <= GREATEST_RATE

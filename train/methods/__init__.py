@@ -16,6 +16,8 @@ One that is a loss on the plain feed-forward network offers that loss too, so th
 it (`--plus`, SEAL's `--base`):
 
     loss(config, problem) -> Loss    logits and targets -> a scalar
+
+One that does more than labels of rows says what in TASKS: names of `train.data.dataset.Task`.
 """
 
 from __future__ import annotations
@@ -47,6 +49,17 @@ def load(name: str) -> ModuleType:
 def summary(module: ModuleType) -> str:
     """The first line of a method's docstring."""
     return (module.__doc__ or "").strip().splitlines()[0]
+
+
+def check_task(name: str, task: str) -> None:
+    """Refuse a method that cannot learn what a data set asks for."""
+
+    def tasks(each: str) -> tuple[str, ...]:
+        return getattr(load(each), "TASKS", ("multilabel",))
+
+    if task not in tasks(name):
+        able = ", ".join(each for each in available() if task in tasks(each))
+        raise ConfigError(f"{name} does not do {task}: use {able}")
 
 
 def default_loss(name: str, problem: Problem, *, option: str) -> Loss:

@@ -12,9 +12,11 @@ from torch import nn
 
 from train import methods
 from train.feedforward import FeedForward, FeedForwardConfig, Loss, task_net
-from train.losses import binary_cross_entropy
 from train.method import Method
 from train.problem import Problem, Shape
+from train.structures import structure_of
+
+TASKS = ("multilabel", "segmentation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,7 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
 
 def loss(config: Config, problem: Problem) -> Loss:
     """The loss of logits and targets."""
-    return binary_cross_entropy
+    return structure_of(problem.shape).cross_entropy
 
 
 def build(config: Config, problem: Problem) -> Method:

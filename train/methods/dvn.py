@@ -16,17 +16,16 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from train.energy_learning import VALUE_INFERENCE_STEPS, Dvn, EnergyConfig, dvn_predictor
+from train.energy_learning import Dvn, DvnConfig, dvn_predictor
 from train.method import Method
 from train.problem import Problem, Shape
 
+TASKS = ("multilabel", "segmentation")
+
 
 @dataclass(frozen=True, kw_only=True)
-class Config(EnergyConfig):
+class Config(DvnConfig):
     """Hyper-parameters of DVN."""
-
-    inference_steps: int = VALUE_INFERENCE_STEPS
-    """Steps of the inference at prediction."""
 
 
 def predictor(config: Config, shape: Shape) -> nn.Module:

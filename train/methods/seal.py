@@ -36,35 +36,40 @@ from train.energy_learning import (
     INFERENCE_STEPS,
     VALUE_INFERENCE_STEPS,
     Dvn,
+    DvnConfig,
     EnergyConfig,
     EnergyLearner,
     Nce,
     NceConfig,
     PretrainedConfig,
     Spen,
+    energy_net,
+    inference_of,
 )
 from train.errors import ConfigError
-from train.feedforward import feature_net, task_net
+from train.feedforward import task_net
 from train.losses import (
-    LabelNoise,
     inference_net_margin,
     inference_net_objective,
     manhattan_cost,
     nce_ranking,
     ranking,
     regression,
-    relaxed_f1,
-    relaxed_samples,
     task_objective,
     value_task_objective,
 )
 from train.method import Method
 from train.nets.energy import EnergyNet
-from train.nets.inference import GradientInference, score_energy, value_energy
+from train.nets.inference import GradientInference, Rule, score_energy, value_energy
+from train.nets.mlp import TaskNet
+from train.nets.segmentation import ConvolutionalEnergy, CropDescent
 from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
 from train.seal_sampled import SealSampled, check_negatives
 from train.storage import load
+from train.structures import structure_of
+
+TASKS = ("multilabel", "segmentation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +98,7 @@ class Config(TokenConfig):
     loss_lr: float = 1e-3
     """Step size of the loss-net."""
     weight_decay: float = 1e-5
-    """Weight decay of the task-net, and of the loss-net unless it is static."""
+    """Weight decay of the task-net."""
     hidden: tuple[int, ...] = (400, 400)
     """Width of each hidden layer, in both networks."""
     dropout: float = 0.2
@@ -117,9 +122,11 @@ class Config(TokenConfig):
     energy_run: Path | None = None
     """Static only: model.pt of a finished spen, dvn or nce run to take the loss-net from."""
     loss_weight_decay: float = 1e-5
-    """Static only: weight decay of the loss-net."""
+    """Weight decay of the loss-net."""
     inference_rate: float = 0.1
     """Step size of the inference that trains a static loss-net, and that asks an exported one."""
+    inference_rule: Rule = "adam"
+    """`gradient`: steps of that inference are the step size times the gradient, not Adam's."""
     pretrain_lr: float = 2e-3
     """Static only: step size of the cross-entropy network that margin and nce begin with."""
 
@@ -156,23 +163,25 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
     return task_net(config, shape)
 
 
-def loss_net(config: Config, shape: Shape) -> EnergyNet:
+def loss_net(config: Config, shape: Shape) -> EnergyNet | ConvolutionalEnergy:
     """Build the untrained loss-net."""
-    return EnergyNet(feature_net(config, shape), shape.n_labels, config.global_units)
+    return energy_net(config, shape)
 
 
-def energy_predictor(config: Config, shape: Shape) -> GradientInference:
+def energy_predictor(config: Config, shape: Shape) -> GradientInference | CropDescent:
     """Build the untrained loss-net as a predictor of its own, asked by gradient descent.
 
     It begins where an energy network trained by the like loss does: at the empty label set for a
     regression (DVN), at what the task-net says otherwise (SPEN).
     """
     is_value = config.loss in VALUE_LOSSES
-    return GradientInference(
+    return inference_of(
+        shape,
         loss_net(config, shape),
-        torch.zeros(1, shape.n_labels) if is_value else predictor(config, shape),
+        torch.zeros(1, shape.n_trained_labels) if is_value else predictor(config, shape),
         steps=VALUE_INFERENCE_STEPS if is_value else INFERENCE_STEPS,
         step_size=config.inference_rate,
+        rule=config.inference_rule,
         energy=value_energy if is_value else score_energy,
     )
 
@@ -184,6 +193,7 @@ class Seal(Method):
 
     def __init__(self, config: Config, problem: Problem) -> None:
         self.config = config
+        self.structure = structure_of(problem.shape)
         self.base_loss = methods.default_loss(config.base, problem, option="--base")
         self.base_name = "cross_entropy" if config.base == "ce" else config.base
         self.predictor = predictor(config, problem.shape).to(problem.device)
@@ -196,7 +206,7 @@ class Seal(Method):
         self.loss_optimizer = torch.optim.AdamW(
             parameter_groups(self.loss_net, encoder_lr=config.encoder_lr),
             lr=config.loss_lr,
-            weight_decay=config.weight_decay,
+            weight_decay=config.loss_weight_decay,
             fused=True,
         )
 
@@ -231,14 +241,14 @@ class Seal(Method):
 
     def loss_net_loss(self, x: Inputs, y: Tensor, logits: Tensor) -> Tensor:
         """Sum over rows of the chosen loss; `logits` are constants."""
-        config = self.config
+        config, structure = self.config, self.structure
         if config.loss == "regression":
             answer = logits.sigmoid()
-            return regression(self.loss_net(x, answer), relaxed_f1(answer, y))
+            return regression(self.loss_net(x, answer), structure.value(answer, y))
         if config.loss == "regression-s":
-            answers = relaxed_samples(logits, config.samples, deviation=config.noise)
-            return regression(self.loss_net(x, answers), relaxed_f1(answers, y))
-        noise = LabelNoise(logits)
+            answers = structure.relaxed_samples(logits, config.samples, deviation=config.noise)
+            return regression(self.loss_net(x, answers), structure.value(answers, y))
+        noise = structure.noise(logits)
         candidates = noise.candidates(y, config.samples)  # (batch, 1 + K, labels)
         scores = self.loss_net(x, candidates)
         if config.loss == "ranking":
@@ -265,7 +275,7 @@ class SealMargin(Seal):
     """SEAL with the margin of inference networks: a second network finds the tempting mistakes."""
 
     def __init__(self, config: Config, problem: Problem) -> None:
-        n_labels = problem.shape.n_labels
+        n_labels = problem.shape.n_trained_labels
         # a = sigmoid(MLP([q, truth])): sees the truth, so that it can be wrong where it counts.
         self.augmented_net = nn.Sequential(
             nn.Linear(2 * n_labels, n_labels), nn.Softplus(), nn.Linear(n_labels, n_labels)
@@ -372,16 +382,17 @@ def _teacher_config(config: Config) -> EnergyConfig:
         "dropout": config.dropout,
         "global_units": config.global_units,
         "inference_rate": config.inference_rate,
+        "inference_rule": config.inference_rule,
         "encoder_lr": config.encoder_lr,
     }
     if config.loss == "regression":
-        return EnergyConfig(**shared, inference_steps=VALUE_INFERENCE_STEPS)
+        return DvnConfig(**shared)
     if config.loss == "margin":
         return PretrainedConfig(**shared, task_lr=config.pretrain_lr)
     return NceConfig(**shared, task_lr=config.pretrain_lr, samples=config.samples)
 
 
-def _take_weights(net: EnergyNet, path: Path) -> None:
+def _take_weights(net: nn.Module, path: Path) -> None:
     """Fill the loss-net from the checkpoint of a spen, dvn or nce run."""
     weights = load(path).get("weights", {})
     prefix = "energy_net."
@@ -401,7 +412,9 @@ def build(config: Config, problem: Problem) -> Method:
     """Make the method ready for its first step."""
     if config.negatives:
         networks = task_net(config, problem.shape), loss_net(config, problem.shape)
-        return SealSampled(config, *networks, problem)
+        if not isinstance(networks[0], TaskNet) or not isinstance(networks[1], EnergyNet):
+            raise ConfigError("--negatives is for labels, not for pixels: leave it out")
+        return SealSampled(config, networks[0], networks[1], problem)
     if config.static:
         return SealStatic(config, problem)
     return SealMargin(config, problem) if config.loss == "margin" else Seal(config, problem)

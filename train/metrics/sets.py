@@ -55,6 +55,10 @@ class Counts:
         """Recall of each entry, 0/0 = 0."""
         return ratio(self.hits, self.true)
 
+    def iou(self) -> Floats:
+        """Hits over what is predicted or true of each entry, 0/0 = 0."""
+        return ratio(self.hits, self.predicted + self.true - self.hits)
+
     def total(self) -> Counts:
         """The counts of all cells together, as one entry."""
         hits, predicted, true = (
@@ -165,6 +169,16 @@ def macro_precision(predicted: LabelSets, targets: LabelSets) -> float:
 def macro_recall(predicted: LabelSets, targets: LabelSets) -> float:
     """Recall of each label, averaged over all labels; 0 for one never true."""
     return float(confusion(predicted, targets).by_label.recall().mean())
+
+
+def mean_iou(predicted: LabelSets, targets: LabelSets) -> float:
+    """Intersection over union of each row, averaged over rows; 0 where both are empty."""
+    return float(confusion(predicted, targets).by_row.iou().mean())
+
+
+def global_iou(predicted: LabelSets, targets: LabelSets) -> float:
+    """Intersection over union of all cells together."""
+    return float(confusion(predicted, targets).by_row.total().iou()[0])
 
 
 def subset_accuracy(predicted: LabelSets, targets: LabelSets) -> float:

@@ -11,12 +11,17 @@ import tyro
 from rich.console import Console
 
 from train.errors import EXIT_OK, ConfigError
+from train.evidence import record_of
+from train.report.across import by_setting, comparison_table
 from train.report.costs import parameter_table, training_table
-from train.report.page import comparison_table, make_sections, render, score_table
-from train.report.runs import FinishedRun, load_runs
+from train.report.page import make_sections, render, score_table
+from train.report.runs import FinishedRun, check_size, load_runs
+from train.report.sections import Text
 from train.report.study import find_studies
 from train.report.tables import for_terminal
 from train.run import RunFolder, write_text
+
+__all__ = ["check_size", "report_command", "report_comparison", "report_run"]
 
 DESCRIPTION = "Write tables and plots of finished runs to one HTML page."
 
@@ -42,12 +47,39 @@ def report_command(console: Console, argv: Sequence[str]) -> int:
         raise ConfigError(f"--out {out} is in no folder that exists: make it, or name another")
     _print_tables(console, runs)
     title = f"Report: {runs[0].name}" if len(runs) == 1 else f"Report of {len(runs)} runs"
+    _write(console, out, render(make_sections(runs), title))
+    return EXIT_OK
+
+
+def report_run(console: Console, run: RunFolder) -> None:
+    """Write the page of one run into its folder."""
+    runs = load_runs([run.path])
+    _write(console, run.report, render(make_sections(runs), f"Report: {runs[0].name}"))
+
+
+def report_comparison(
+    console: Console, folders: Sequence[Path], out: Path, command: str, scores: Sequence[str]
+) -> None:
+    """Write one page of many runs, with details of the first run of each setting.
+
+    command: what made them. scores: columns of the leaderboard.
+    """
+    runs = load_runs(folders)
+    records = [record_of(run.metrics) for run in runs]
+    firsts = [members[0] for members in by_setting(records)]
+    detailed = [run for run, record in zip(runs, records, strict=True) if record in firsts]
+    sections = make_sections(runs, detailed, scores)
+    sections[0].parts.insert(0, Text(command, is_code=True))
+    title = f"{runs[0].dataset}: {', '.join(dict.fromkeys(run.kind for run in runs))}"
+    _write(console, out, render(sections, title))
+
+
+def _write(console: Console, out: Path, page: str) -> None:
     try:
-        write_text(out, render(make_sections(runs), title))
+        write_text(out, page)
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror}; choose another --out") from error
     console.print(f"saved {out}", highlight=False, soft_wrap=True)
-    return EXIT_OK
 
 
 def _print_tables(console: Console, runs: Sequence[FinishedRun]) -> None:

@@ -21,6 +21,7 @@ from train.report.tables import Column, Row, Table
 FREQUENCIES = (0, 1, 5, 10, 20, 50, 100, 500)
 SET_SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 11, 16, 21, 31)
 SHOWN_PAIRS, SHOWN_CHANGES, SHOWN_ROWS = 15, 10, 5
+MAPPED_CONFUSIONS = 15
 
 
 @dataclass(frozen=True)
@@ -183,15 +184,49 @@ def label_set_table(run: FinishedRun) -> Table:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Confused:
+    """Labels that are taken for others most often, and how often for which of them."""
+
+    labels: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    """(labels, labels): test rows where the first is missed and the second predicted wrongly."""
+    true: NDArray[np.int64]
+    """(labels,): test rows that have each."""
+
+    def shares(self) -> NDArray[np.float64]:
+        """The same, of all test rows that have the first label."""
+        return np.asarray(self.rows / np.maximum(self.true, 1)[:, None])
+
+
+def confusions(run: FinishedRun) -> sparse.csr_array:
+    """(labels, labels): test rows where the first is missed and the second predicted wrongly."""
+    missed, wrong = _only(run.true, run.predicted), _only(run.predicted, run.true)
+    return sparse.csr_array(missed.T @ wrong)
+
+
+def most_confused(run: FinishedRun) -> Confused | None:
+    """The labels with the most confusions, most frequent first; None where there are none."""
+    counts = confusions(run)
+    parts = np.asarray(counts.sum(axis=0)).ravel() + np.asarray(counts.sum(axis=1)).ravel()
+    chosen = np.argsort(-parts, kind="stable")[:MAPPED_CONFUSIONS]
+    chosen = chosen[parts[chosen] > 0]
+    if not len(chosen):
+        return None
+    chosen = chosen[np.argsort(-run.train_counts[chosen], kind="stable")]
+    true = np.asarray(run.true.sum(axis=0)).ravel()[chosen]
+    return Confused(chosen, counts[chosen][:, chosen].toarray(), true.astype(np.int64))
+
+
 def confusion_table(run: FinishedRun) -> Table:
     """Label pairs most often taken for each other: one missed and the other wrongly predicted."""
-    missed, wrong = _only(run.true, run.predicted), _only(run.predicted, run.true)
-    confused = (missed.T @ wrong).tocoo()
+    confused = confusions(run).tocoo()
     together = _together(run.problem.train.targets)
     order = np.argsort(-confused.data, kind="stable")[:SHOWN_PAIRS]
     labels = run.checkpoint.labels
+    true = np.asarray(run.true.sum(axis=0)).ravel()
     rows = [
-        [labels[i], labels[k], int(n), int(together[i, k])]
+        [labels[i], labels[k], int(n), float(n / true[i]), int(together[i, k])]
         for i, k, n in zip(
             confused.row[order], confused.col[order], confused.data[order], strict=True
         )
@@ -199,7 +234,7 @@ def confusion_table(run: FinishedRun) -> Table:
     return Table(
         "most confused pairs",
         [Column("missed"), Column("predicted wrongly"), Column("test rows", ",d"),
-         Column("training rows with both", ",d")],
+         Column("share of the missed label's", ".1%"), Column("training rows with both", ",d")],
         rows,
         folded=True,
     )  # fmt: skip

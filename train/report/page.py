@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
-from markupsafe import Markup
 
-from train.config import to_toml
+from train.compare_display import DEFAULT_SCORES
+from train.config import TEXT_OPTIONS, to_toml
 from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
 from train.report import figures
+from train.report.across import (
+    change_sections,
+    comparison_section,
+    paper_table,
+    study_section,
+)
+from train.report.calibration import calibration_table, label_calibration_table, of_run
 from train.report.costs import inference_table, parameter_table, training_table
 from train.report.gradients import Summary, find_pairs, joint_term, summarise
 from train.report.labels import (
-    change_tables,
-    comparable,
     confusion_table,
     frequency_table,
     label_scores,
     label_set_table,
     label_table,
+    most_confused,
     set_size_table,
     slice_tables,
 )
@@ -34,108 +40,37 @@ from train.report.representation import (
     shown_rows,
 )
 from train.report.runs import FinishedRun
-from train.report.study import Study, find_studies
-from train.report.tables import Column, Table
+from train.report.sections import Section, Text, picture
+from train.report.study import find_studies
+from train.report.tables import Column, Row, Table
 
 GROUPS = {"fixed": "at 0.5", "tuned": "tuned", "per_label": "per label", "oracle": "oracle"}
-COMPARED = ("example_f1", "micro_f1", "macro_f1", "subset_accuracy", "precision@1", "map_by_label")
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure, and what it shows."""
+def make_sections(
+    runs: Sequence[FinishedRun],
+    detailed: Sequence[FinishedRun] | None = None,
+    scores: Sequence[str] = DEFAULT_SCORES,
+) -> list[Section]:
+    """Everything that can be said about these runs: across them first, then one by one.
 
-    svg: Markup
-    caption: str
-
-
-@dataclass(frozen=True)
-class Text:
-    """Words as they are, such as a command; or a paragraph."""
-
-    text: str
-    is_code: bool = False
-
-
-@dataclass
-class Section:
-    """A heading with what stands below it."""
-
-    title: str
-    anchor: str
-    level: int = 2
-    parts: list[Table | Picture | Text] = field(default_factory=list)
-
-    def add(self, *parts: Table | Picture | Text | None) -> None:
-        """Append what there is."""
-        self.parts += [part for part in parts if part is not None]
-
-
-def make_sections(runs: Sequence[FinishedRun]) -> list[Section]:
-    """Everything that can be said about these runs: across them first, then one by one."""
+    detailed: those that have sections of their own; all unless told.
+    """
+    detailed = runs if detailed is None else detailed
     sections = []
-    datasets = list(dict.fromkeys(run.dataset for run in runs))
-    for number, dataset in enumerate(datasets):
-        group = [run for run in runs if run.dataset == dataset]
+    for number, dataset in enumerate(dict.fromkeys(run.dataset for run in runs)):
+        group, own = ([run for run in some if run.dataset == dataset] for some in (runs, detailed))
         if len(group) > 1:
-            sections.append(_comparison(dataset, group, f"runs-{number + 1}"))
+            anchor = f"runs-{number + 1}"
+            sections.append(comparison_section(dataset, group, own, scores, anchor))
     for number, study in enumerate(find_studies(runs)):
-        sections.append(_study(study, f"study-{number + 1}"))
+        sections.append(study_section(study, f"study-{number + 1}"))
     costs = Section("Costs", "costs")
-    costs.add(parameter_table(runs), training_table(runs), inference_table(runs))
+    costs.add(parameter_table(detailed), training_table(detailed), inference_table(detailed))
     sections.append(costs)
-    for number, run in enumerate(runs):
+    for number, run in enumerate(detailed):
         sections += _run_sections(run, f"run-{number + 1}")
-    for number, (before, after) in enumerate(_pairs_to_compare(runs)):
-        title = f"{before.name} to {after.name}: gains and losses"
-        section = Section(title, f"change-{number + 1}")
-        section.add(*change_tables(before, after))
-        sections.append(section)
-    return sections
-
-
-def comparison_table(dataset: str, runs: Sequence[FinishedRun]) -> Table:
-    """One row a run, the usual metrics of its test rows."""
-    names = SHOWN_SET_METRICS | SHOWN_RANKING_METRICS
-    rows = [
-        [run.name, run.kind, run.checkpoint.seed, *(run.fixed.get(key) for key in COMPARED),
-         run.metrics["scores"]["tuned"]["example_f1"]]
-        for run in runs
-    ]  # fmt: skip
-    return Table(
-        f"test scores on {dataset}",
-        [Column("run"), Column("method"), Column("seed", "d"),
-         *(Column(names[key], ".4f") for key in COMPARED), Column("example-F1, tuned", ".4f")],
-        rows,
-        "test rows, threshold 0.5 but in the last column"
-        if all(comparable(runs[0], run) for run in runs)
-        else "test rows, threshold 0.5 but in the last column; the runs were tested on different "
-        "rows, so small differences mean little",
-    ).without_empty_columns()  # fmt: skip
-
-
-def _comparison(dataset: str, runs: Sequence[FinishedRun], anchor: str) -> Section:
-    section = Section(f"Runs on {dataset}", anchor)
-    section.add(comparison_table(dataset, runs))
-    bars = figures.slice_bars(runs)
-    if bars:
-        section.add(Picture(Markup(bars), "labels by their training rows"))  # noqa: S704 - ours
-    return section
-
-
-def _study(study: Study, anchor: str) -> Section:
-    section = Section(f"Study: {study.title}", anchor)
-    curve = Markup(figures.study_curves(study))  # noqa: S704 - ours
-    section.add(Picture(curve, "dots are runs, lines their means"), study.table())
-    return section
-
-
-def _pairs_to_compare(runs: Sequence[FinishedRun]) -> Iterator[tuple[FinishedRun, FinishedRun]]:
-    """The first `ce` run of a data set, or else its first run, with each of the others."""
-    for dataset in dict.fromkeys(run.dataset for run in runs):
-        group = [run for run in runs if run.dataset == dataset]
-        base = next((run for run in group if run.checkpoint.method == "ce"), group[0])
-        yield from ((base, run) for run in group if run is not base and comparable(base, run))
+    return sections + change_sections(detailed)
 
 
 def score_table(run: FinishedRun) -> Table:
@@ -155,6 +90,7 @@ def _run_sections(run: FinishedRun, anchor: str) -> list[Section]:
     return [
         _settings(run, anchor),
         _learning(run, anchor),
+        _calibration(run, anchor),
         _labels(run, anchor),
         _gradients(run, anchor),
         _label_maps(run, anchor),
@@ -173,6 +109,7 @@ def _settings(run: FinishedRun, anchor: str) -> Section:
     split, shape = run.metrics["split"], run.checkpoint.shape
     section.add(
         score_table(run),
+        paper_table([run]),
         Text(
             f"{shape['n_features']:,} features, {shape['n_labels']:,} labels; {split['train']:,} "
             f"training, {split['validation']:,} validation and {split['test']:,} test rows (split "
@@ -180,38 +117,75 @@ def _settings(run: FinishedRun, anchor: str) -> Section:
             f"{run.metrics['seconds']:,.1f} s of training."
         ),
         Text(run.metrics["command"], is_code=True),
-        Text(to_toml(run.metrics["config"]).rstrip(), is_code=True),
-        Text(", ".join(f"{name} {value}" for name, value in run.metrics["versions"].items())),
+        Text(to_toml(_used_settings(run)).rstrip(), is_code=True),
+        environment_table(run),
     )
     return section
+
+
+def _used_settings(run: FinishedRun) -> dict[str, Any]:
+    unused = TEXT_OPTIONS if run.checkpoint.text is None else ()
+    return {name: value for name, value in run.metrics["config"].items() if name not in unused}
+
+
+def environment_table(run: FinishedRun) -> Table:
+    """Which program made the run, on what; early runs did not say all of it."""
+    machine = run.metrics.get("machine", {})
+    rows: list[Row] = [
+        ["commit", run.metrics.get("commit") or "unknown"],
+        ["versions", _listed(run.metrics["versions"])],
+        ["machine", _listed(machine) or "unknown"],
+        ["seed", str(run.checkpoint.seed)],
+    ]
+    return Table("environment", [Column("what"), Column("value")], rows, folded=True)
+
+
+def _listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _learning(run: FinishedRun, anchor: str) -> Section:
     section = Section("Learning and thresholds", f"{anchor}-learning", level=3)
     if run.history:
-        curves = Markup(figures.learning_curves(run))  # noqa: S704 - ours
-        section.add(Picture(curves, "learning curves"))
-    thresholds = Markup(figures.threshold_curves(run))  # noqa: S704 - ours
+        section.add(picture(figures.learning_curves(run), "learning curves"))
     section.add(
-        Picture(
-            thresholds,
-            "one threshold for all labels; full line: 0.5, dotted line: "
-            f"tuned on validation rows, {run.checkpoint.thresholds['tuned']:g}",
+        picture(
+            figures.threshold_curves(run),
+            "one threshold for all labels; line: 0.5; dots: each metric at the threshold best for "
+            f"it on validation rows, {run.checkpoint.thresholds['tuned']:g} for example-F1",
         ),
+    )
+    return section
+
+
+def _calibration(run: FinishedRun, anchor: str) -> Section:
+    section = Section("Calibration", f"{anchor}-calibration", level=3)
+    curve = figures.reliability_curves({run.name: of_run(run).of_all_labels()})
+    section.add(
+        picture(curve, "all cells of the test rows; on the dotted line scores are shares"),
+        calibration_table([run]),
+        label_calibration_table(run),
     )
     return section
 
 
 def _labels(run: FinishedRun, anchor: str) -> Section:
     section = Section("Labels and label sets", f"{anchor}-labels", level=3)
-    scores = label_scores(run)
+    scores, confused = label_scores(run), most_confused(run)
     bars = figures.slice_bars([run])
     section.add(
-        Picture(Markup(bars), "labels by their training rows") if bars else None,  # noqa: S704
+        picture(bars, "labels by their training rows") if bars else None,
         *slice_tables(run),
         frequency_table(run, scores),
         set_size_table(run),
         label_set_table(run),
+        picture(
+            figures.confusion_map(confused, run.checkpoint.labels),
+            "test rows where one label is missed and another predicted wrongly, of the labels "
+            "with the most such rows",
+        )
+        if confused
+        else None,
         confusion_table(run),
         label_table(run, scores),
     )
@@ -226,8 +200,8 @@ def _label_maps(run: FinishedRun, anchor: str) -> Section:
         return section
     section.add(agreement_table(maps))
     for (source, affinity), table in zip(maps.items(), pair_tables(run, maps), strict=True):
-        picture = Markup(figures.label_map(run, source, affinity))  # noqa: S704 - ours
-        section.add(Picture(picture, f"affinity of labels by {source}"), table)
+        drawn = figures.label_map(run, source, affinity)
+        section.add(picture(drawn, f"affinity of labels by {source}"), table)
     return section
 
 
@@ -242,13 +216,13 @@ def _representation(run: FinishedRun, anchor: str) -> Section:
     clusters = cluster_scores(vectors, combination_ranks(targets))
     section.add(clusters.table())
     if clusters.silhouette[-1] is not None:
-        curves = Markup(figures.cluster_curves(clusters))  # noqa: S704 - ours
-        section.add(Picture(curves, f"ABALONE's tables are of a share of {USUAL_SHARE:.0%}"))
+        curves = figures.cluster_curves(clusters)
+        section.add(picture(curves, f"ABALONE's tables are of a share of {USUAL_SHARE:.0%}"))
     svg, share = figures.row_map(vectors, targets, run.checkpoint.labels)
     section.add(
         pull_table(vectors, targets),
-        Picture(
-            Markup(svg),  # noqa: S704 - ours
+        picture(
+            svg,
             f"{len(rows):,} test rows on the plane that holds the most of their variance "
             f"({share:.0%}); coloured: rows with one of the most frequent labels, grey: with "
             "several of these or none",
@@ -272,8 +246,8 @@ def _gradients(run: FinishedRun, anchor: str) -> Section:
         )
     )
     if len(pairs.implied) + len(pairs.unrelated):
-        maps = Markup(figures.gradient_maps(term, pairs, run.checkpoint.labels))  # noqa: S704
-        section.add(Picture(maps, f"the best supported pairs of each kind; {pairs.rule}"))
+        maps = figures.gradient_maps(term, pairs, run.checkpoint.labels)
+        section.add(picture(maps, f"the best supported pairs of each kind; {pairs.rule}"))
     summary = summarise(term, pairs)
     if summary is None:
         section.add(Text("Too few implied or unrelated pairs of labels for a numeric summary."))

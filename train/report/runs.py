@@ -154,6 +154,11 @@ def _short_names(folders: Sequence[Path]) -> list[str]:
 def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> FinishedRun:
     run = RunFolder(folder)
     checkpoint, metrics = load_checkpoint(run.model), _json(run.metrics)
+    if checkpoint.task != "multilabel":
+        raise ConfigError(
+            f"{folder} was trained on images, and reports are about labels of rows: "
+            "python -m train masks draws its masks"
+        )
     # Runs from before `data` was recorded have the name of the data set alone.
     source = metrics.get("data") or {"dataset": checkpoint.dataset}
     key = json.dumps(source, sort_keys=True)
@@ -164,11 +169,7 @@ def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> Finishe
     cpu = torch.device("cpu")
     texts = encoded_like(loaded[key], checkpoint.text, checkpoint.shape, cpu)
     problem = make_problem(loaded[key], split, cpu, "none", texts)
-    if any(keeps_best_only(*part.targets.shape) for part in (problem.validation, problem.test)):
-        raise ConfigError(
-            f"the report scores every label of every row, and {folder} has too many: "
-            "its metrics.json has the scores of the best ones"
-        )
+    check_size(problem, folder)
     predictor = OnInputs(checkpoint.predictor())
     validation = score(predictor, problem.validation.x, problem.device)
     test, seconds = _timed_scores(predictor, problem)
@@ -185,6 +186,15 @@ def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> Finishe
         seconds_to_score=seconds,
         test_rows=split.test,
     )
+
+
+def check_size(problem: Problem, folder: Path) -> None:
+    """Refuse rows and labels so many that no table of all scores is held."""
+    if any(keeps_best_only(*part.targets.shape) for part in (problem.validation, problem.test)):
+        raise ConfigError(
+            f"the report scores every label of every row, and {folder} has too many: "
+            "its metrics.json has the scores of the best ones"
+        )
 
 
 def _history(run: RunFolder) -> list[dict[str, float]]:

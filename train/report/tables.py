@@ -10,7 +10,9 @@ import rich.table
 from rich import box
 from rich.text import Text
 
-Value: TypeAlias = str | float | None
+from train.evidence import Mean
+
+Value: TypeAlias = str | float | Mean | None
 Row: TypeAlias = list[Value]
 ABSENT = "-"
 
@@ -64,6 +66,9 @@ def _cell(value: Value, column: Column) -> Cell:
         return Cell(ABSENT, "")
     if isinstance(value, str):
         return Cell(value, value)
+    if isinstance(value, Mean):
+        # Where space is short the line breaks before the ± and nowhere else.
+        return Cell(str(value).replace("± ", "±\N{NO-BREAK SPACE}"), repr(value.value))
     return Cell(format(value, column.form or "g"), repr(float(value)))
 
 

@@ -1,6 +1,7 @@
 """Client of a Labelwright server: rows in, labels with their scores out."""
 
-from labelwright_client._client import AsyncClient, Client
+from labelwright_client._async_client import AsyncClient
+from labelwright_client._client import Client
 from labelwright_client._errors import (
     BadAnswer,
     ClientError,
@@ -14,13 +15,18 @@ from labelwright_client._errors import (
     StatusError,
 )
 from labelwright_client._types import (
+    Compared,
+    Comparison,
     Embeddings,
     InputSpec,
     LatencyMs,
     ModelId,
     ModelInfo,
+    ModelSpeed,
     Prediction,
     Predictions,
+    QuantilesMs,
+    Speeds,
     Thresholds,
 )
 from labelwright_client._version import __version__
@@ -30,6 +36,8 @@ __all__ = [
     "BadAnswer",
     "Client",
     "ClientError",
+    "Compared",
+    "Comparison",
     "DeadlineExceeded",
     "Embeddings",
     "InputSpec",
@@ -38,12 +46,15 @@ __all__ = [
     "LatencyMs",
     "ModelId",
     "ModelInfo",
+    "ModelSpeed",
     "Prediction",
     "Predictions",
+    "QuantilesMs",
     "RequestTimedOut",
     "ServerBusy",
     "ServerFailed",
     "ServerUnreachable",
+    "Speeds",
     "StatusError",
     "Thresholds",
     "__version__",

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from labelwright_client._errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    ServerBusy,
+    ServerFailed,
+    StatusError,
+)
 from labelwright_client._types import (
+    Compared,
+    Comparison,
     Embeddings,
     InputSpec,
     LatencyMs,
     ModelId,
     ModelInfo,
+    ModelSpeed,
     Prediction,
     Predictions,
+    QuantilesMs,
+    Speeds,
     Thresholds,
 )
 
@@ -48,6 +60,20 @@ def read_embeddings(answer: object, row_count: int) -> Embeddings:
     )
 
 
+def read_comparison(answer: object, row_count: int, request_id: str) -> Comparison:
+    """Read the answer of `POST /compare`; the errors in it are returned, not raised."""
+    answers = _field(answer, "answers", list)
+    return Comparison(
+        tuple(_compared(entry, row_count, request_id) for entry in answers), request_id
+    )
+
+
+def read_speeds(answer: object) -> Speeds:
+    """Read the answer of `GET /compare`."""
+    models = tuple(_speed(entry) for entry in _field(answer, "models", list))
+    return Speeds(_field(answer, "baseline", str), models)
+
+
 def read_models(answer: object) -> list[ModelInfo]:
     """Read the answer of `GET /models`."""
     return [read_model(entry) for entry in _field(answer, "models", list)]
@@ -65,9 +91,7 @@ def read_model(answer: object) -> ModelInfo:
         dataset=_field(answer, "dataset", str),
         input=_input(_field(answer, "input", dict)),
         label_count=_field(answer, "label_count", int),
-        thresholds=Thresholds(
-            None if _lacks(thresholds, "tuned") else _number(thresholds, "tuned")
-        ),
+        thresholds=Thresholds(_number_or_none(thresholds, "tuned")),
         test_scores={key: _number(scores, key) for key in scores},
     )
 
@@ -84,6 +108,42 @@ def read_error(answer: object) -> tuple[str, str, str | None]:
     error = _field(answer, "error", dict)
     request_id = None if _lacks(error, "request_id") else _field(error, "request_id", str)
     return _field(error, "type", str), _field(error, "message", str), request_id
+
+
+def error_of(
+    status: int, type_: str, message: str, request_id: str, retry_after: float | None = None
+) -> StatusError:
+    """The error of the tree that a status stands for."""
+    if status in {429, 503}:
+        return ServerBusy(message, request_id, status, type_, retry_after)
+    if status < 500:
+        return InvalidInput(message, request_id, status, type_)
+    kind = DeadlineExceeded if status == 504 else ServerFailed
+    return kind(message, request_id, status, type_)
+
+
+def _compared(entry: object, row_count: int, sent_id: str) -> Compared:
+    status, answer = _field(entry, "status", int), _field(entry, "answer", dict)
+    milliseconds = _number(entry, "milliseconds")
+    if status == 200:
+        return Compared(milliseconds, read_predictions(answer, row_count), None)
+    type_, message, request_id = read_error(answer)
+    return Compared(milliseconds, None, error_of(status, type_, message, request_id or sent_id))
+
+
+def _speed(entry: object) -> ModelSpeed:
+    latency = _field(entry, "latency_ms", dict)
+    return ModelSpeed(
+        name=_field(entry, "name", str),
+        version=_field(entry, "version", str),
+        method=_field(entry, "method", str),
+        dataset=_field(entry, "dataset", str),
+        requests=_field(entry, "requests", int),
+        rows=_field(entry, "rows", int),
+        rows_per_second=_number_or_none(entry, "rows_per_second"),
+        ratio=_number_or_none(entry, "ratio"),
+        latency_ms=QuantilesMs(*(_number_or_none(latency, key) for key in ("p50", "p95", "p99"))),
+    )
 
 
 def _model_id(answer: object) -> ModelId:
@@ -126,6 +186,13 @@ def _texts(source: object, key: str) -> tuple[str, ...]:
 
 def _number(source: object, key: str) -> float:
     return _float(_field(source, key, object), key)
+
+
+def _number_or_none(source: object, key: str) -> float | None:
+    # Absent and null are the same: an older server may leave out what it has none of.
+    if isinstance(source, dict) and _lacks(source, key):
+        return None
+    return _number(source, key)
 
 
 def _float(value: object, key: str) -> float:

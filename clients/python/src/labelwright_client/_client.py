@@ -1,57 +1,38 @@
-"""`Client` and `AsyncClient`: two thin shells that send, and sleep, as `_protocol` says."""
+"""`Client`, a thin shell that sends, and sleeps, as `_calls` and `_protocol` say."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
-from collections.abc import Awaitable, Callable
-from random import Random, SystemRandom
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
 from types import TracebackType
-from typing import Any, Self, SupportsIndex, TypeVar
-from uuid import uuid4
+from typing import Self, SupportsIndex, TypeVar
 
 import httpx
 
+from labelwright_client import _calls as calls
 from labelwright_client import _protocol as protocol
+from labelwright_client import _stream as stream
+from labelwright_client._calls import Call, Choice, Threshold
 from labelwright_client._errors import ClientError
-from labelwright_client._protocol import Call, Threshold
+from labelwright_client._progress import Progress
 from labelwright_client._rows import Rows
-from labelwright_client._types import Embeddings, ModelInfo, Predictions
+from labelwright_client._shell import Shell
+from labelwright_client._stream import ManyRows, Pace
+from labelwright_client._trace import asker
+from labelwright_client._types import (
+    Comparison,
+    Embeddings,
+    ModelInfo,
+    Prediction,
+    Predictions,
+    Speeds,
+)
 
 T = TypeVar("T")
 
 
-class _Shell:
-    """What does not depend on being synchronous: options, and the calls themselves."""
-
-    def __init__(
-        self,
-        base_url: str | None,
-        api_key: str | None,
-        timeout: float,
-        max_retries: int,
-        rng: Random | None,
-    ) -> None:
-        protocol.check_options(timeout, max_retries)
-        self._timeout = timeout
-        self._max_retries = max_retries
-        # Not a seeded generator: forked workers would copy its state and all draw the same waits.
-        self._rng = rng or SystemRandom()
-        self._options: dict[str, Any] = {
-            "base_url": protocol.server_url(base_url, os.environ),
-            "timeout": timeout,
-            "headers": {**protocol.HEADERS, **protocol.key_headers(api_key, os.environ)},
-        }
-
-    def _delay(self, error: ClientError, attempt: int) -> float:
-        delay = protocol.retry_delay(error, attempt, self._max_retries, self._rng)
-        if delay is None:
-            raise error
-        return delay
-
-
-class Client(_Shell):
+class Client(Shell):
     """A connection pool to one server; make one and share it, threads included.
 
     Args:
@@ -91,38 +72,131 @@ class Client(_Shell):
         top_k: SupportsIndex | None = None,
         threshold: Threshold | None = None,
         model: str | None = None,
+        request_id: str | None = None,
+        trace: Mapping[str, str] | None = None,
     ) -> Predictions:
         """Predict the labels of each row.
 
         Args:
-            rows: Lists of numbers, {index: value} dicts, texts, a 2-D array or a sparse matrix.
+            rows: Lists of numbers, {index: value} dicts, texts, a 2-D array, a data frame of
+                numbers or a sparse matrix.
             top_k: At most so many labels a row.
             threshold: Only labels that score at least this; "tuned" and "per-label" ask for the
                 values chosen when the model was trained.
             model: Name of the model, needed if the server has several.
+            request_id: 1 to 128 visible ASCII characters; if None, a random one.
+            trace: The headers `traceparent` and `tracestate`; if None, those of OpenTelemetry's
+                current context, where it is installed.
         """
-        return self._run(
-            protocol.predict_call(
-                rows, top_k=top_k, threshold=threshold, model=model, request_id=uuid4().hex
-            )
+        choice = Choice(top_k=top_k, threshold=threshold, model=model)
+        return self._run(calls.predict_call(rows, choice, asker(request_id, trace)))
+
+    def predict_many(
+        self,
+        rows: ManyRows,
+        *,
+        top_k: SupportsIndex | None = None,
+        threshold: Threshold | None = None,
+        model: str | None = None,
+        chunk_rows: int = 256,
+        concurrency: int = 4,
+        progress: Progress = False,
+    ) -> Iterator[Prediction]:
+        """Predict any number of rows, out of memory or not: one prediction a row, in their order.
+
+        Args:
+            rows: As for `predict`, or anything that yields rows, such as a generator.
+            top_k: As for `predict`.
+            threshold: As for `predict`.
+            model: As for `predict`.
+            chunk_rows: Rows in a request; fewer where the rows of an array are very wide.
+            concurrency: Requests under way at a time, each with a thread.
+            progress: True for a bar on stderr, or a function of the rows done and the total, which
+                is None where `rows` cannot say.
+
+        The first request that fails, after its retries, ends the iterator with its error, which
+        has a note on where its rows are; predictions of all rows before them have come by then.
+        """
+        choice, pace = (
+            Choice(top_k=top_k, threshold=threshold, model=model),
+            Pace(chunk_rows, concurrency, progress),
+        )
+        return stream.answers(
+            stream.cut(rows, chunk_rows),
+            pace,
+            lambda part: self._run(calls.predict_call(part, choice, asker())),
         )
 
-    def embed(self, rows: Rows, *, model: str | None = None) -> Embeddings:
+    def embed(
+        self,
+        rows: Rows,
+        *,
+        model: str | None = None,
+        request_id: str | None = None,
+        trace: Mapping[str, str] | None = None,
+    ) -> Embeddings:
         """Turn each row into the vector that its scores are the inner products of, with labels.
 
         Args:
             rows: As for `predict`.
             model: Name of the model, needed if the server has several.
+            request_id: As for `predict`.
+            trace: As for `predict`.
         """
-        return self._run(protocol.embed_call(rows, model=model, request_id=uuid4().hex))
+        choice = Choice(model=model)
+        return self._run(calls.embed_call(rows, choice, asker(request_id, trace)))
+
+    def embed_many(
+        self,
+        rows: ManyRows,
+        *,
+        model: str | None = None,
+        chunk_rows: int = 256,
+        concurrency: int = 4,
+        progress: Progress = False,
+    ) -> Iterator[tuple[float, ...]]:
+        """Embed any number of rows, as `predict_many` predicts them."""
+        choice, pace = Choice(model=model), Pace(chunk_rows, concurrency, progress)
+        return stream.answers(
+            stream.cut(rows, chunk_rows),
+            pace,
+            lambda part: self._run(calls.embed_call(part, choice, asker())),
+        )
+
+    def compare(
+        self,
+        rows: Rows,
+        *,
+        models: Sequence[str] | None = None,
+        top_k: SupportsIndex | None = None,
+        threshold: Threshold | None = None,
+        request_id: str | None = None,
+        trace: Mapping[str, str] | None = None,
+    ) -> Comparison:
+        """Ask several models, one after another, about the same rows.
+
+        Args:
+            rows: As for `predict`.
+            models: Names, in the order of the answers; if None, all that are loaded.
+            top_k: As for `predict`.
+            threshold: As for `predict`.
+            request_id: As for `predict`.
+            trace: As for `predict`.
+        """
+        choice = Choice(top_k=top_k, threshold=threshold)
+        return self._run(calls.compare_call(rows, choice, models, asker(request_id, trace)))
+
+    def speeds(self, *, baseline: str | None = None) -> Speeds:
+        """Tell how fast each model was since the server's start, as multiples of the baseline."""
+        return self._run(calls.speeds_call(baseline, asker()))
 
     def models(self) -> list[ModelInfo]:
         """Describe every model the server has loaded."""
-        return self._run(protocol.models_call(uuid4().hex))
+        return self._run(calls.models_call(asker()))
 
     def model(self, name: str) -> ModelInfo:
         """Describe one model; an unknown name is an InvalidInput with status 404."""
-        return self._run(protocol.model_call(name, uuid4().hex))
+        return self._run(calls.model_call(name, asker()))
 
     def is_ready(self) -> bool:
         """Ask once whether the server takes predictions now; an unreachable one does not."""
@@ -136,7 +210,7 @@ class Client(_Shell):
 
     def _not_ready(self) -> ClientError | None:
         try:
-            self._once(protocol.ready_call(uuid4().hex))
+            self._once(calls.ready_call(asker()))
         except ClientError as error:
             if not protocol.is_not_ready(error):
                 raise
@@ -176,107 +250,3 @@ class Client(_Shell):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class AsyncClient(_Shell):
-    """The same for asyncio: same options, same methods to await, same errors.
-
-    To run under trio, pass `sleep=trio.sleep`.
-    """
-
-    def __init__(  # noqa: PLR0913 - each has its default
-        self,
-        base_url: str | None = None,
-        *,
-        api_key: str | None = None,
-        timeout: float = 5.0,
-        max_retries: int = 2,
-        transport: httpx.AsyncBaseTransport | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
-        rng: Random | None = None,
-    ) -> None:
-        super().__init__(base_url, api_key, timeout, max_retries, rng)
-        self._sleep = sleep
-        self._clock = clock
-        self._http = httpx.AsyncClient(transport=transport, **self._options)
-
-    async def predict(
-        self,
-        rows: Rows,
-        *,
-        top_k: SupportsIndex | None = None,
-        threshold: Threshold | None = None,
-        model: str | None = None,
-    ) -> Predictions:
-        """Predict the labels of each row, as `Client.predict` does."""
-        return await self._run(
-            protocol.predict_call(
-                rows, top_k=top_k, threshold=threshold, model=model, request_id=uuid4().hex
-            )
-        )
-
-    async def embed(self, rows: Rows, *, model: str | None = None) -> Embeddings:
-        """Turn each row into a vector, as `Client.embed` does."""
-        return await self._run(protocol.embed_call(rows, model=model, request_id=uuid4().hex))
-
-    async def models(self) -> list[ModelInfo]:
-        """Describe every model the server has loaded."""
-        return await self._run(protocol.models_call(uuid4().hex))
-
-    async def model(self, name: str) -> ModelInfo:
-        """Describe one model; an unknown name is an InvalidInput with status 404."""
-        return await self._run(protocol.model_call(name, uuid4().hex))
-
-    async def is_ready(self) -> bool:
-        """Ask once whether the server takes predictions now; an unreachable one does not."""
-        return await self._not_ready() is None
-
-    async def wait_until_ready(self, timeout: float = 30.0) -> None:
-        """Return once the server is ready; RequestTimedOut after `timeout` and one last look."""
-        deadline = self._clock() + timeout
-        while (reason := await self._not_ready()) is not None:
-            await self._sleep(protocol.poll_delay(reason, timeout, deadline - self._clock()))
-
-    async def _not_ready(self) -> ClientError | None:
-        try:
-            await self._once(protocol.ready_call(uuid4().hex))
-        except ClientError as error:
-            if not protocol.is_not_ready(error):
-                raise
-            return error
-        return None
-
-    async def _run(self, call: Call[T]) -> T:
-        attempt = 0
-        while True:
-            try:
-                return await self._once(call)
-            except ClientError as error:
-                delay = self._delay(error, attempt)
-            await self._sleep(delay)
-            attempt += 1
-
-    async def _once(self, call: Call[T]) -> T:
-        try:
-            response = await self._http.request(
-                call.method, call.path, content=call.content, headers=call.headers
-            )
-        except httpx.RequestError as error:
-            raise protocol.transport_error(error, call, self._timeout) from error
-        return protocol.read_answer(call, response)
-
-    async def aclose(self) -> None:
-        """Close the connections; the client cannot be used after."""
-        await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()

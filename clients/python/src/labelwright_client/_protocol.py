@@ -1,149 +1,41 @@
-"""Requests, answers and the rules of retrying as pure functions: no socket, no clock, no dice."""
+"""Answers, errors and the rules of retrying as pure functions: no socket, no clock, no dice."""
 
 from __future__ import annotations
 
 import json
 import math
-import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from random import Random
-from typing import Any, Generic, Literal, SupportsFloat, SupportsIndex, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Any, TypeVar
 
 import httpx
 
-from labelwright_client._answers import (
-    WrongShape,
-    read_embeddings,
-    read_error,
-    read_model,
-    read_models,
-    read_predictions,
-    read_status,
-)
+from labelwright_client._answers import WrongShape, error_of, read_error
+from labelwright_client._calls import Call
 from labelwright_client._errors import (
     BadAnswer,
     ClientError,
-    DeadlineExceeded,
     InvalidArgument,
     InvalidInput,
     RequestTimedOut,
     ServerBusy,
-    ServerFailed,
     ServerUnreachable,
     StatusError,
 )
-from labelwright_client._rows import Rows, array_bytes, encode_rows
-from labelwright_client._types import Embeddings, ModelInfo, Predictions
+from labelwright_client._trace import REQUEST_ID
 from labelwright_client._version import __version__
 
 T = TypeVar("T")
-Threshold = SupportsFloat | Literal["tuned", "per-label"]
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 URL_VARIABLE = "LABELWRIGHT_URL"
 KEY_VARIABLE = "LABELWRIGHT_API_KEY"
-REQUEST_ID = "x-request-id"
 HEADERS = {"user-agent": f"labelwright-client/{__version__}", "accept": "application/json"}
 
 FIRST_BACKOFF = 0.25
 LONGEST_BACKOFF = 8.0
 LONGEST_RETRY_AFTER = 60.0
 POLL_INTERVAL = 0.25
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call(Generic[T]):
-    """One request, and how to read its answer; retries send the same call, under the same id."""
-
-    method: str
-    path: str
-    request_id: str
-    read: Callable[[Any], T]
-    content: bytes | None = None
-    content_type: str = "application/json"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers that are this call's own."""
-        kind = {} if self.content is None else {"content-type": self.content_type}
-        return {REQUEST_ID: self.request_id, **kind}
-
-
-def predict_call(
-    rows: Rows,
-    *,
-    top_k: SupportsIndex | None,
-    threshold: Threshold | None,
-    model: str | None,
-    request_id: str,
-) -> Call[Predictions]:
-    """Build `POST /predict`; options that are None are left out, so that the server decides.
-
-    A numpy array of floats goes as its bytes, which costs a fraction of JSON on both sides.
-    """
-    options: dict[str, Any] = {}
-    if top_k is not None:
-        options["top_k"] = _whole(top_k)
-    if threshold is not None:
-        options["threshold"] = threshold if isinstance(threshold, str) else _finite(threshold)
-    if model is not None:
-        options["model"] = model
-    packed = array_bytes(rows)
-    if packed is not None:
-        content, count = packed
-        query = f"?{urlencode(options)}" if options else ""
-        return Call(
-            method="POST",
-            path=f"/predict{query}",
-            request_id=request_id,
-            read=lambda answer: read_predictions(answer, row_count=count),
-            content=content,
-            content_type="application/octet-stream",
-        )
-    inputs = encode_rows(rows)
-    return Call(
-        method="POST",
-        path="/predict",
-        request_id=request_id,
-        read=lambda answer: read_predictions(answer, row_count=len(inputs)),
-        content=_json_bytes({"inputs": inputs, **options}),
-    )
-
-
-def embed_call(rows: Rows, *, model: str | None, request_id: str) -> Call[Embeddings]:
-    """Build `POST /embed`."""
-    inputs = encode_rows(rows)
-    body: dict[str, Any] = {"inputs": inputs}
-    if model is not None:
-        body["model"] = model
-    return Call(
-        method="POST",
-        path="/embed",
-        request_id=request_id,
-        read=lambda answer: read_embeddings(answer, row_count=len(inputs)),
-        content=_json_bytes(body),
-    )
-
-
-def models_call(request_id: str) -> Call[list[ModelInfo]]:
-    """Build `GET /models`."""
-    return Call(method="GET", path="/models", request_id=request_id, read=read_models)
-
-
-def model_call(name: str, request_id: str) -> Call[ModelInfo]:
-    """Build `GET /models/{name}`; a slash in the name stays inside its segment."""
-    if name in {"", ".", ".."}:
-        # As the last part of a path these name another place, which would answer.
-        raise InvalidArgument(f"expected the name of a model, got {name!r}: models() lists them")
-    path = f"/models/{quote(name, safe='')}"
-    return Call(method="GET", path=path, request_id=request_id, read=read_model)
-
-
-def ready_call(request_id: str) -> Call[None]:
-    """Build `GET /readyz`."""
-    return Call(method="GET", path="/readyz", request_id=request_id, read=read_status)
 
 
 def server_url(given: str | None, environ: Mapping[str, str]) -> httpx.URL:
@@ -205,9 +97,7 @@ def status_error(response: httpx.Response, sent_id: str) -> StatusError:
         reason = response.reason_phrase or "an error"
         message = f"{reason} from {_origin(response.url)}, without explanation"
     request_id = request_id or fallback_id
-    if status in {429, 503}:
-        return ServerBusy(message, request_id, status, type_, retry_after_of(response))
-    return _class_of(status)(message, request_id, status, type_)
+    return error_of(status, type_, message, request_id, retry_after_of(response))
 
 
 def transport_error(error: httpx.RequestError, call: Call[Any], timeout: float) -> ClientError:
@@ -268,19 +158,9 @@ def poll_delay(reason: ClientError, timeout: float, remaining: float) -> float:
     return min(POLL_INTERVAL, remaining)
 
 
-def _class_of(status: int) -> type[StatusError]:
-    if status < 500:
-        return InvalidInput
-    return DeadlineExceeded if status == 504 else ServerFailed
-
-
 def _origin(url: httpx.URL) -> str:
     # Not str(url), which would write a password of the address into logs.
     return f"{url.scheme}://{url.netloc.decode('ascii')}"
-
-
-def _json_bytes(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _json(response: httpx.Response) -> object:
@@ -288,22 +168,3 @@ def _json(response: httpx.Response) -> object:
         return json.loads(response.content)
     except (ValueError, RecursionError) as error:
         raise WrongShape("the body is not JSON") from error
-
-
-def _whole(top_k: SupportsIndex) -> int:
-    try:
-        return operator.index(top_k)
-    except TypeError as error:
-        raise InvalidArgument(f"top_k is {top_k!r}: expected a whole number") from error
-
-
-def _finite(threshold: SupportsFloat) -> float:
-    try:
-        value = float(threshold)
-    except (TypeError, ValueError, OverflowError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise InvalidArgument(
-            f"threshold is {threshold!r}: expected a finite number, 'tuned' or 'per-label'"
-        )
-    return value

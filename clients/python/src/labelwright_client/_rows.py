@@ -1,13 +1,13 @@
-"""From what people hold (lists, dicts, texts, arrays, sparse matrices) to the rows of a request.
+"""From what people hold (lists, dicts, texts, arrays, frames) to the rows of a request.
 
-Arrays are known by their methods, not by their types, so numpy and scipy need not be installed.
+Arrays are known by their methods, not by their types: numpy, scipy and pandas need not be there.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from numbers import Real
 from typing import Any, Protocol
@@ -27,6 +27,13 @@ class SparseLike(Protocol):
     def tocsr(self) -> Any: ...  # noqa: ANN401 - naming the type would need scipy
 
 
+class FrameLike(Protocol):
+    """A pandas data frame, of numbers only."""
+
+    @property
+    def iloc(self) -> Any: ...  # noqa: ANN401 - naming the type would need pandas
+
+
 Rows = (
     Sequence[Sequence[float]]
     | Sequence[Mapping[int, float]]
@@ -35,9 +42,12 @@ Rows = (
     | Sequence[ArrayLike]
     | ArrayLike
     | SparseLike
+    | FrameLike
 )
 JsonRow = list[float] | dict[str, float] | str
 
+NUMBER_KINDS = "biuf"  # numpy's letters for truth values, whole numbers and floats
+NPY_START = 128  # bytes before the numbers of an .npy file; more than its header ever needs
 FLOAT32_MAX = 3.4028234663852886e38
 EXPECTED = "expected a list of rows, each a list of numbers, an {index: value} dict or a text"
 
@@ -50,24 +60,49 @@ def encode_rows(rows: Rows) -> list[JsonRow]:
     """
     if hasattr(rows, "tocsr"):
         return _sparse_rows(rows.tocsr())
+    if _is_frame(rows):
+        rows = _numbers_of_frame(rows)
     listed = [_unwrapped(row) for row in _row_list(rows)]
     encode = _encoder_for(listed[0])
     return [encode(row, number) for number, row in enumerate(listed)]
 
 
 def array_bytes(rows: Any) -> tuple[bytes, int] | None:  # noqa: ANN401 - see the module
-    """The float32 numbers of a numpy array (rows, width) as bytes, and how many rows they are.
+    """A numpy array (rows, width) or a data frame as a float32 .npy file, and how many rows it has.
 
     None for everything else, and for arrays that hold what float32 cannot: those go as JSON, which
-    finds out what is wrong with which row.
+    finds out what is wrong with which row. An .npy file and not the bare numbers, as only its
+    header lets the server tell an array of another width from one of other rows.
     """
+    rows = _numbers_of_frame(rows) if _is_frame(rows) else rows
     if not all(hasattr(rows, name) for name in ("dtype", "astype", "tobytes", "ndim")):
         return None
-    if rows.dtype.kind != "f" or rows.ndim != 2 or not rows.size:
+    if rows.dtype.kind not in NUMBER_KINDS or rows.ndim != 2 or not rows.size:
         return None
     if not float(abs(rows).max()) <= FLOAT32_MAX:  # also where it is NaN
         return None
-    return rows.astype("<f4").tobytes(), len(rows)
+    return _npy_header(*rows.shape) + rows.astype("<f4").tobytes(), len(rows)
+
+
+def _npy_header(rows: int, width: int) -> bytes:
+    # Written here, so that an array of another library than numpy will do too.
+    words = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
+    padded = words.ljust(NPY_START - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode()
+
+
+def _is_frame(rows: object) -> bool:
+    return hasattr(rows, "iloc") and hasattr(rows, "columns")
+
+
+def _numbers_of_frame(frame: Any) -> Any:  # noqa: ANN401 - naming the types would need pandas
+    for name, dtype in frame.dtypes.items():
+        if dtype.kind not in NUMBER_KINDS:
+            raise InvalidArgument(
+                f"column {name!r} of the data frame holds no numbers: "
+                "pass the columns of numbers only, or the one column of texts"
+            )
+    return frame.to_numpy(dtype="float64", na_value=math.nan)
 
 
 def _row_list(rows: object) -> Sequence[object]:
@@ -75,9 +110,9 @@ def _row_list(rows: object) -> Sequence[object]:
     if isinstance(rows, str | bytes | Mapping | Real):
         raise _flat(type(rows).__name__)
     if not isinstance(rows, Sequence):
-        # A data frame or a generator would iterate too, the frame over its column names.
+        # A generator would iterate too, but only once, and retries need the rows again.
         raise InvalidArgument(
-            f"{EXPECTED}, got {type(rows).__name__}: convert it first, with list() or .to_numpy()"
+            f"{EXPECTED}, got {type(rows).__name__}: convert it first, with list()"
         )
     if not rows:
         raise InvalidArgument(f"{EXPECTED}, got no rows: send at least one")
@@ -145,9 +180,14 @@ def _sparse_rows(matrix: Any) -> list[JsonRow]:  # noqa: ANN401 - naming the typ
         raise _flat(f"a sparse array of shape {matrix.shape}")
     if matrix.shape[0] == 0:
         raise InvalidArgument(f"{EXPECTED}, got a sparse matrix of no rows: send at least one")
-    ends, columns, values = matrix.indptr.tolist(), matrix.indices.tolist(), matrix.data.tolist()
-    spans = [slice(start, end) for start, end in pairwise(ends)]
-    return [_sparse(_summed(columns[span], values[span]), n) for n, span in enumerate(spans)]
+    rows = csr_rows(matrix.indptr, matrix.indices, matrix.data)
+    return [_sparse(row, number) for number, row in enumerate(rows)]
+
+
+def csr_rows(indptr: ArrayLike, indices: Any, data: Any) -> Iterator[dict[int, float]]:  # noqa: ANN401 - arrays
+    """The rows of a CSR matrix, given by its three arrays, as {column: value}."""
+    for start, end in pairwise(indptr.tolist()):
+        yield _summed(indices[start:end].tolist(), data[start:end].tolist())
 
 
 def _summed(columns: list[int], values: list[float]) -> dict[int, float]:

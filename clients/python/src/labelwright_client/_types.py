@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, overload
+
+from labelwright_client._errors import StatusError
+from labelwright_client._frame import frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+COMPARED_COLUMNS = ("model", "milliseconds", "row", "label", "score")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,13 @@ class Predictions(Sequence[Prediction]):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def to_frame(self) -> pd.DataFrame:
+        """Columns `row`, `label` and `score`: a line for each label of each row, best first.
+
+        A row without labels has no line. Rows are counted from 0.
+        """
+        return frame(_label_lines(self.rows))
+
 
 @dataclass(frozen=True, slots=True)
 class Embeddings(Sequence[tuple[float, ...]]):
@@ -71,6 +87,95 @@ class Embeddings(Sequence[tuple[float, ...]]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A line for each row, and a column for each number of its vector: 0, 1, 2, ..."""
+        return frame(dict(enumerate(zip(*self.rows, strict=True))))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What one model answered: either `predictions`, or the `error` that `predict` would raise."""
+
+    milliseconds: float
+    predictions: Predictions | None
+    error: StatusError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Sequence[Compared]):
+    """The same rows through several models, in the order in which they were asked."""
+
+    answers: tuple[Compared, ...]
+    request_id: str
+
+    @overload
+    def __getitem__(self, index: int) -> Compared: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Compared, ...]: ...
+    def __getitem__(self, index: int | slice) -> Compared | tuple[Compared, ...]:
+        return self.answers[index]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Columns `model`, `milliseconds`, `row`, `label`, `score`; without models that failed."""
+        lines: dict[str, list[object]] = {name: [] for name in COMPARED_COLUMNS}
+        for answer in self.answers:
+            if answer.predictions is not None:
+                columns = _label_lines(answer.predictions)
+                count = len(columns["row"])
+                lines["model"] += [answer.predictions.model.name] * count
+                lines["milliseconds"] += [answer.milliseconds] * count
+                for name, values in columns.items():
+                    lines[name] += values
+        return frame(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantilesMs:
+    """Quantiles of the milliseconds inside the server; None before the first request."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpeed:
+    """What one model measured since the server's start; `ratio` is to the baseline."""
+
+    name: str
+    version: str
+    method: str
+    dataset: str
+    requests: int
+    rows: int
+    rows_per_second: float | None
+    ratio: float | None
+    latency_ms: QuantilesMs
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """The speed of every loaded model, and the name of the one whose ratio is 1."""
+
+    baseline: str
+    models: tuple[ModelSpeed, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A line for each model; the quantiles are the columns `p50`, `p95` and `p99`."""
+        quantiles = ("p50", "p95", "p99")
+        columns = {
+            name: [getattr(model, name) for model in self.models]
+            for name in ModelSpeed.__slots__
+            if name != "latency_ms"
+        }
+        return frame(
+            columns
+            | {q: [getattr(model.latency_ms, q) for model in self.models] for q in quantiles}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +207,11 @@ class ModelInfo:
     label_count: int
     thresholds: Thresholds
     test_scores: Mapping[str, float]
+
+
+def _label_lines(rows: Sequence[Prediction]) -> dict[str, list[object]]:
+    return {
+        "row": [i for i, prediction in enumerate(rows) for _ in prediction.labels],
+        "label": [label for prediction in rows for label in prediction.labels],
+        "score": [score for prediction in rows for score in prediction.scores],
+    }
