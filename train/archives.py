@@ -6,7 +6,9 @@ Needs numpy alone, so that training, exporting and serving read with the same ca
 from __future__ import annotations
 
 import io
+import lzma
 import math
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -19,6 +21,13 @@ FREE_BYTES = 32 * 2**20
 """So much may come out of any packed file."""
 LARGEST_RATIO = 200
 """Beyond it only so many times as went in: tables of text and of 0 and 1 stay well below."""
+
+
+BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, NotImplementedError, RuntimeError, ValueError),
+)
+"""What `zipfile` raises for damaged archives, or for packings that it does not know."""
 
 
 class ArchiveError(ValueError):
@@ -61,7 +70,9 @@ def read_arrays(file: Path | BinaryIO) -> dict[str, np.ndarray]:
             return {
                 member.filename.removesuffix(".npy"): _array(archive, member) for member in members
             }
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except ArchiveError:
+        raise
+    except BROKEN as error:
         raise OSError(f"no .npz file that can be unpacked: {error}") from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from train.archives import FREE_BYTES
+from train.archives import BROKEN, FREE_BYTES
 from train.errors import CheckpointError
 
 SCHEMA_VERSION = 1
@@ -73,7 +73,7 @@ def _check_archive(path: Path) -> None:
             is_honest &= sum(member.file_size for member in members) <= path.stat().st_size
             pickles = [member for member in members if member.filename.endswith(".pkl")]
             is_honest &= is_honest and not any(map(_makes_bytes, map(archive.read, pickles)))
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except (OSError, *BROKEN) as error:
         raise CheckpointError(
             f"{path} is not a model.pt, or it is damaged: train it again"
         ) from error

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from train.archives import ArchiveError, check_unpacked
+from train.archives import BROKEN, ArchiveError, check_unpacked
 from train.errors import DataError
 
 PACKED = (".gz", ".xz", ".bz2", ".zip")
@@ -87,7 +87,7 @@ def _unpacked_name(path: Path) -> Path:
 def _open(path: Path) -> Iterator[BinaryIO]:
     suffix = path.suffix.lower()
     if suffix == ".zip":
-        with zipfile.ZipFile(path) as archive, _only_member(path, archive) as member:
+        with _archive(path) as archive, _only_member(path, archive) as member:
             yield cast(BinaryIO, member)
         return
     openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -121,6 +121,13 @@ class _Watched(io.RawIOBase):
         return b"".join(pieces)
 
 
+def _archive(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except BROKEN as error:
+        raise DataError(f"{path} is damaged or cut short ({error}): fetch it again") from error
+
+
 def _only_member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipExtFile:
     names = [name for name in archive.namelist() if not name.endswith("/")]
     if len(names) != 1:
@@ -129,5 +136,5 @@ def _only_member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipExtFile:
     check_unpacked(about.file_size, about.compress_size)
     try:
         return cast(zipfile.ZipExtFile, archive.open(names[0]))
-    except RuntimeError as error:  # a password, or a way of packing that Python does not know
+    except BROKEN as error:  # also a password, or a way of packing that Python does not know
         raise DataError(f"{path} cannot be unpacked ({error}): unpack it yourself") from error

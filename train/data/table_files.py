@@ -148,7 +148,8 @@ def _read_parquet(path: Path) -> Table:
             )
         content = parquet.read_table(pa.BufferReader(raw))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a readable Parquet file ({error})") from error
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} is not a readable Parquet file ({reason})") from error
     columns = {name: content.column(name).to_pylist() for name in content.column_names}
     return Table(path, columns, [f"row {number}" for number in range(1, content.num_rows + 1)])
 
