@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -35,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.card import card_of
-from export.external_data import locations
+from export.external_data import uses_of
 from export.feeds import GRAPH_INPUTS, Feed
 from export.manifest import (
     SCHEMA_VERSION,
@@ -48,6 +49,7 @@ from export.manifest import (
     Search,
     Thresholds,
 )
+from train.archives import read_arrays
 from train.errors import UserError
 
 MANIFEST, MODEL, LABELS, PROBE = "manifest.json", "model.onnx", "labels.json", "probe.npz"
@@ -68,6 +70,10 @@ OPTIONAL = frozenset(
 PROBE_TOLERANCE = 1e-5
 INT8_TOLERANCE = 0.1
 """Of graphs in 8 bits: activations share the scale of their batch, and machines round otherwise."""
+MOST_JSON_BYTES = 64 * 2**20
+"""Of the manifest, and of what encodes text: the largest vocabularies in use take half of it."""
+DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
+"""Operators that ONNX Runtime brings along; those of others would be code from elsewhere."""
 MOST_THRESHOLDS_IN_MANIFEST = 10_000
 """Beyond it a file of their own is read a hundred times faster."""
 
@@ -193,10 +199,10 @@ def load_bundle(path: Path) -> Bundle:
     try:
         for name in GRAPHS:
             if name in manifest.files:
-                _check_locations(path / name, manifest)
+                _check_graph(path / name, manifest)
         labels = json.loads((path / LABELS).read_text(encoding="utf-8"))
         bundle = _bundle(path, manifest, labels)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BundleError(f"{path} cannot be read ({error}); export the model again") from error
     if len(labels) != manifest.label_count:
         raise BundleError(
@@ -211,11 +217,11 @@ def load_bundle(path: Path) -> Bundle:
 
 
 def _bundle(path: Path, manifest: Manifest, labels: list[str]) -> Bundle:
-    with np.load(path / PROBE, allow_pickle=False) as probe:
-        arrays = dict(probe)
+    arrays = read_arrays(path / PROBE)
     per_label: Any = manifest.thresholds.per_label
     if per_label is None:
-        per_label = np.load(path / THRESHOLDS, allow_pickle=False)
+        # Mapped, as that compares what it claims with what it has.
+        per_label = np.array(np.load(path / THRESHOLDS, mmap_mode="r", allow_pickle=False))
     texts = arrays.get("texts")
     return Bundle(
         path=path,
@@ -229,10 +235,16 @@ def _bundle(path: Path, manifest: Manifest, labels: list[str]) -> Bundle:
     )
 
 
-def _check_locations(graph: Path, manifest: Manifest) -> None:
-    """Refuse a graph that would read a file which is not this bundle's, or not verified."""
+def _check_graph(graph: Path, manifest: Manifest) -> None:
+    """Refuse a graph that would read a file which is not this bundle's, or call other code."""
     allowed = {name + DATA_SUFFIX for name in GRAPHS} & set(manifest.files)
-    for location in locations(graph):
+    uses = uses_of(graph)
+    for domain in uses.domains - DOMAINS:
+        raise BundleError(
+            f"{graph} has operators of {domain[:80]!r}, and only those of ONNX and ONNX Runtime "
+            "are run: export the model again"
+        )
+    for location in uses.locations:
         if location not in allowed:
             raise BundleError(
                 f"{graph} reads its numbers from {location[:80]!r}, which is not in the bundle's "
@@ -248,12 +260,13 @@ def read_manifest(path: Path) -> Manifest:
             f"{path} {what}: a bundle is the folder that `python -m export model.pt` writes"
         )
     try:
+        _check_inside(path / MANIFEST)
         raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise BundleError(
             f"{path} is not a bundle: it has no {MANIFEST}; `python -m export model.pt` writes one"
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BundleError(
             f"{path}: {MANIFEST} cannot be read ({error}); export the model again"
         ) from error
@@ -291,12 +304,37 @@ def _manifest_from(raw: dict[str, Any], path: Path) -> Manifest:
             f"{path}: {MANIFEST} must list {', '.join(sorted(REQUIRED))} and nothing unknown; "
             "export it again"
         )
+    _check_claims(path, manifest)
     if manifest.input.graph_kind not in GRAPH_INPUTS:
         raise BundleError(
             f"{path} takes {manifest.input.kind!r} input, which this version does not know: "
             "serve it with a newer version"
         )
     return manifest
+
+
+def _check_claims(path: Path, manifest: Manifest) -> None:
+    """Refuse values of other types, and a label table that is larger than its file."""
+    texts = (manifest.name, manifest.version, manifest.method, manifest.task, manifest.dataset)
+    numbers = (manifest.label_count, manifest.input.width or 0, manifest.embedding_size or 0)
+    if not all(type(text) is str for text in texts) or not all(map(_is_count, numbers)):
+        raise BundleError(
+            f"{path}: {MANIFEST} must have texts as names and whole numbers as sizes; export again"
+        )
+    table = manifest.label_table
+    if table is None:
+        return
+    data = manifest.files.get(MODEL + DATA_SUFFIX)
+    are_counts = _is_count(table.offset) and _is_count(table.size)
+    size = table.offset + 4 * table.size * manifest.label_count if are_counts else math.inf
+    if data is None or size > data.bytes:
+        raise BundleError(
+            f"{path}: {MANIFEST} claims a label table that is larger than its file; export again"
+        )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _optional(kind: Any, raw: dict[str, Any] | None) -> Any:  # noqa: ANN401 - what `kind` makes
@@ -315,7 +353,22 @@ def _entry(path: Path) -> FileEntry:
     return FileEntry(sha256=_sha256(path), bytes=path.stat().st_size)
 
 
+def _check_inside(path: Path) -> None:
+    """Refuse a link that leads out of the bundle, and JSON of a size that no bundle has."""
+    if path.is_symlink() and path.resolve().parent != path.parent.resolve():
+        raise BundleError(
+            f"{path} is a link to a file outside the bundle: copy the file to its place"
+        )
+    is_json = path.name in (MANIFEST, TOKENIZER, WORDS)
+    if is_json and path.exists() and path.stat().st_size > MOST_JSON_BYTES:
+        raise BundleError(
+            f"{path} has {path.stat().st_size} bytes, at most {MOST_JSON_BYTES} are read: "
+            "export the model with a smaller vocabulary"
+        )
+
+
 def _verify(path: Path, entry: FileEntry) -> None:
+    _check_inside(path)
     if not path.is_file():
         raise BundleError(f"{path} is missing: the bundle is incomplete, copy or export it again")
     size = path.stat().st_size

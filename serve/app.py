@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from fastapi import FastAPI, Header, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, Query, Request, Response
+from fastapi.params import Depends as DependsParameter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -19,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from export.manifest import InputSpec
 from serve import schema
 from serve.compare import compare_router
+from serve.door import is_admin_path
 from serve.errors import ApiError, DrainingError, Reply, error_reply, problem
 from serve.example import example_row
 from serve.fastpath import FastPath, RequestIds
@@ -70,6 +72,7 @@ def create_app(
         description="Scores rows with multi-label classifiers.",
         lifespan=lifespan,
         redirect_slashes=False,
+        dependencies=_guards(settings, service),
         redoc_url=None,
     )
     app.state.service = service
@@ -83,6 +86,23 @@ def create_app(
     app.include_router(oip_router(service))
     app.include_router(page_router())
     return app
+
+
+def _guards(settings: Settings, service: Service) -> list[DependsParameter]:
+    """What stands before every route that FastAPI answers."""
+    door, admin_port = service.door, settings.admin_port
+    if door is None and admin_port is None:
+        return []
+
+    async def guard(request: Request) -> None:
+        path = request.url.path
+        is_public = admin_port is not None and request.scope["server"][1] != admin_port
+        if is_public and is_admin_path(path):
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        if door is not None:
+            door.admit(dict(request.scope["headers"]), path)
+
+    return [Depends(guard)]
 
 
 def openapi_text() -> str:
@@ -104,7 +124,7 @@ RowNumber = Annotated[
 
 
 def _declare_fast_routes(app: FastAPI) -> None:
-    failures = schema.errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504)
+    failures = schema.errors(400, 401, 404, 408, 413, 415, 422, 429, 500, 503, 504)
 
     @app.post(
         PREDICT_PATH,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import zlib
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +91,7 @@ def npy_rows(body: bytes, width: int) -> NDArray[np.floating]:
         )
     if shape == (width,):
         shape = (1, width)
-    if not isinstance(shape, tuple) or len(shape) != 2 or shape[1] != width or shape[0] < 1:
+    if not _is_shape(shape) or len(shape) != 2 or shape[1] != width or shape[0] < 1:
         raise InvalidInputError(f"the array must have the shape (rows, {width}), got {shape}")
     dtype = NPY_TYPES[kind]
     size = shape[0] * width * dtype.itemsize
@@ -99,6 +100,10 @@ def npy_rows(body: bytes, width: int) -> NDArray[np.floating]:
             f"the array must have {size} bytes after its header, got {len(body) - start}"
         )
     return np.frombuffer(body, dtype, offset=start).reshape(shape)
+
+
+def _is_shape(value: object) -> TypeGuard[tuple[int, ...]]:
+    return isinstance(value, tuple) and all(type(length) is int for length in value)
 
 
 def _npy_header(body: bytes) -> tuple[dict[str, object], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -10,12 +9,14 @@ from contextlib import contextmanager
 
 import tyro
 
+from serve.door import NewKey
 from serve.settings import Settings
 from train.errors import EXIT_OK, needs_extra, run_command
 
 EXAMPLE = """\
 `python -m serve bench BUNDLE...` compares the speed of bundles instead,
-`python -m serve score BUNDLE --input FILE... --output DIR` scores whole files.
+`python -m serve score BUNDLE --input FILE... --output DIR` scores whole files,
+`python -m serve key NAME` makes a key for --api-keys or --admin-keys: itself, and its line there.
 example:
   python -m serve runs/demo/seal-0/model.bundle --port 8000
 """
@@ -50,11 +51,15 @@ def _run(argv: Sequence[str]) -> int:
         return _score(argv[1:])
     with needs_extra("serve", "serving"):
         from serve.bench import bench_command  # noqa: PLC0415
+        from serve.logs import start_log  # noqa: PLC0415
         from serve.workers import serve  # noqa: PLC0415
     if argv and argv[0] == "bench":
         return bench_command(argv[1:])
+    if argv and argv[0] == "key":
+        print("\n".join(_parse_new_key(argv[1:]).lines()))
+        return EXIT_OK
     settings = _parse(argv)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    start_log(settings.log_format)
     serve(settings, lambda line: print(line, flush=True))
     return EXIT_OK
 
@@ -63,6 +68,12 @@ def _score(argv: Sequence[str]) -> int:
     with needs_extra("score", "scoring files"):
         from serve.score.command import score_command  # noqa: PLC0415 - may be missing
     return score_command(argv)
+
+
+def _parse_new_key(argv: Sequence[str]) -> NewKey:
+    return tyro.cli(
+        tyro.conf.PositionalRequiredArgs[NewKey], prog="python -m serve key", args=list(argv)
+    )
 
 
 def _parse(argv: Sequence[str]) -> Settings:

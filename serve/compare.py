@@ -12,8 +12,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from serve import api, schema
 from serve.batching import Outcome
+from serve.door import key_header
 from serve.errors import InvalidInputError, Reply
-from serve.exchange import Target
+from serve.exchange import Headers, Target
 from serve.fastpath import read_body, settle
 from serve.kinds import kind_of
 from serve.routes import PREDICT_PATH, find_target
@@ -67,7 +68,7 @@ def compare_router(service: Service) -> APIRouter:
         Each answer is that of `POST /predict`, be it an error.
         """
         body = await read_body(request.receive, service.check_size)
-        return _json(await _compared(service, body))
+        return _json(await _compared(service, body, key_header(request.scope["headers"])))
 
     return router
 
@@ -104,7 +105,7 @@ def _speeds(service: Service, name: str, total: ModelTotals, base: float) -> dic
     }
 
 
-async def _compared(service: Service, body: bytes) -> dict[str, Any]:
+async def _compared(service: Service, body: bytes, headers: Headers) -> dict[str, Any]:
     fields = api.parse_body(body, COMPARE_FIELDS)
     names = fields.pop("models", None)
     if names is None:
@@ -113,7 +114,7 @@ async def _compared(service: Service, body: bytes) -> dict[str, Any]:
         raise InvalidInputError(f'"models" must be a list of names, got {kind_of(names)}')
     asked = [_single(service, name) for name in names]
     answers = [
-        await _answer(service, orjson.dumps({**fields, "model": name}))
+        await _answer(service, orjson.dumps({**fields, "model": name}), headers)
         for name in dict.fromkeys(asked)
     ]
     return {"answers": answers}
@@ -125,12 +126,12 @@ def _single(service: Service, name: object) -> object:
     return f"{model.wire.name}@{model.manifest.version}" if service.names.is_split(name) else name
 
 
-async def _answer(service: Service, body: bytes) -> dict[str, Any]:
+async def _answer(service: Service, body: bytes, headers: Headers) -> dict[str, Any]:
     """What `POST /predict` answers to a body, and how long it took."""
     target = find_target(PREDICT_PATH.encode())
     assert target is not None  # noqa: S101 - the path of a route
     started = time.perf_counter()
-    reply = await _predicted(service, target, body)
+    reply = await _predicted(service, target, body, headers)
     return {
         "status": reply.status,
         "answer": orjson.Fragment(reply.body),
@@ -138,9 +139,9 @@ async def _answer(service: Service, body: bytes) -> dict[str, Any]:
     }
 
 
-async def _predicted(service: Service, target: Target, body: bytes) -> Reply:
+async def _predicted(service: Service, target: Target, body: bytes, headers: Headers) -> Reply:
     future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    exchange = service.begin(target, {})
+    exchange = service.begin(target, headers)
     try:
         service.admit(exchange)
         job = service.enqueue(exchange, body, partial(settle, future))

@@ -4,6 +4,8 @@
 
 ApiError
 ├── MalformedBodyError     400  the body is no JSON
+├── UnauthorizedError      401  no key, or none that this server knows
+├── ForbiddenError         403  a key that does not open this route
 ├── UnknownModelError      404  no such model is loaded
 ├── BodyTimeoutError       408  the body did not arrive in time
 ├── TooLargeError          413  more bytes or rows than this server takes
@@ -11,6 +13,7 @@ ApiError
 ├── InvalidInputError      422  JSON of the wrong shape, type or range
 ├── RetryLaterError             sent with Retry-After
 │   ├── BusyError          429  the queue is full
+│   ├── RateLimitError     429  the key was used too often
 │   └── DrainingError      503  the server is stopping
 └── DeadlinePassedError    504  the client's own time limit ran out in the queue
 """
@@ -30,6 +33,14 @@ class ApiError(Exception):
 
 class MalformedBodyError(ApiError):
     """The body is not JSON."""
+
+
+class UnauthorizedError(ApiError):
+    """The request shows no key, or none that this server knows."""
+
+
+class ForbiddenError(ApiError):
+    """The key is known and does not open this route."""
 
 
 class UnknownModelError(ApiError):
@@ -64,6 +75,10 @@ class BusyError(RetryLaterError):
     """The queue of the model is full."""
 
 
+class RateLimitError(RetryLaterError):
+    """The key was used more often than its line allows."""
+
+
 class DrainingError(RetryLaterError):
     """The server has been told to stop."""
 
@@ -78,18 +93,22 @@ class ClientGoneError(Exception):
 
 TABLE: dict[type[Exception], tuple[HTTPStatus, str]] = {
     MalformedBodyError: (HTTPStatus.BAD_REQUEST, "malformed_body"),
+    UnauthorizedError: (HTTPStatus.UNAUTHORIZED, "unauthorized"),
+    ForbiddenError: (HTTPStatus.FORBIDDEN, "forbidden"),
     UnknownModelError: (HTTPStatus.NOT_FOUND, "unknown_model"),
     BodyTimeoutError: (HTTPStatus.REQUEST_TIMEOUT, "body_timeout"),
     TooLargeError: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"),
     UnsupportedTypeError: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_type"),
     InvalidInputError: (HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input"),
     BusyError: (HTTPStatus.TOO_MANY_REQUESTS, "busy"),
+    RateLimitError: (HTTPStatus.TOO_MANY_REQUESTS, "rate_limited"),
     DrainingError: (HTTPStatus.SERVICE_UNAVAILABLE, "draining"),
     DeadlinePassedError: (HTTPStatus.GATEWAY_TIMEOUT, "deadline_passed"),
 }
 BUG = (HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error")
 
 Headers = list[tuple[bytes, bytes]]
+ASK_FOR_KEY = (b"www-authenticate", b"Bearer")
 CLOSE_HEADER = (b"connection", b"close")
 
 
@@ -145,6 +164,8 @@ def error_reply(error: Exception, request_id: str) -> Reply:
     headers: Headers = []
     if isinstance(error, RetryLaterError):
         headers.append((b"retry-after", str(error.retry_after).encode()))
+    if isinstance(error, UnauthorizedError):
+        headers.append(ASK_FOR_KEY)
     if isinstance(error, DrainingError):
         headers.append(CLOSE_HEADER)
     return problem(status, kind, message, request_id, headers)

@@ -106,7 +106,7 @@ class RequestIds:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception as error:
-            logger.exception("request %s failed", request_id)
+            logger.exception("request %s failed", request_id, extra={"request_id": request_id})
             if has_started:
                 raise
             await _send(send, error_reply(error, request_id))
@@ -120,13 +120,13 @@ async def read_body(receive: Receive, check_size: Callable[[int], None]) -> byte
         BodyTimeoutError: The rest of the body did not come in time.
         TooLargeError: It is larger than `check_size` lets pass.
     """
-    message = await receive()
-    if not message.get("more_body"):
-        return _chunk(message)
-    chunks = [_chunk(message)]
-    size = len(chunks[0])
     try:
         async with asyncio.timeout(BODY_SECONDS):
+            message = await receive()
+            if not message.get("more_body"):
+                return _chunk(message)
+            chunks = [_chunk(message)]
+            size = len(chunks[0])
             while message.get("more_body"):
                 check_size(size)
                 message = await receive()

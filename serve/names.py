@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from serve.errors import InvalidInputError, UnknownModelError
+from serve.kinds import kind_of
 from serve.plan import Plan
-from serve.rows import kind_of
 from train.errors import did_you_mean
 
 if TYPE_CHECKING:

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from serve import api
 from serve.errors import (
+    ASK_FOR_KEY,
     InvalidInputError,
     MalformedBodyError,
     Reply,
     RetryLaterError,
+    UnauthorizedError,
     error_message,
     status_and_type,
 )
@@ -138,6 +140,8 @@ def oip_problem(error: Exception, request_id: str) -> Reply:
     headers = []
     if isinstance(error, RetryLaterError):
         headers.append((b"retry-after", str(error.retry_after).encode()))
+    if isinstance(error, UnauthorizedError):
+        headers.append(ASK_FOR_KEY)
     body = orjson.dumps({"error": error_message(error)})
     return Reply(status, body, request_id, more=headers)
 

@@ -80,7 +80,7 @@ def _add_models(router: APIRouter, service: Service) -> None:
             f"{path}/infer",
             summary="Score rows",
             response_model=oip_schema.OipInferAnswer,
-            responses=oip_schema.oip_errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+            responses=oip_schema.oip_errors(400, 401, 404, 408, 413, 415, 422, 429, 500, 503, 504),
         )(infer)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
-    HttpToolsProtocol,
     RequestResponseCycle,
 )
 
@@ -23,6 +22,7 @@ from serve import fastpath
 from serve.batching import Job, Outcome
 from serve.errors import CLOSE_HEADER, ClientGoneError, Reply
 from serve.exchange import Exchange, Headers, Target
+from serve.guard import GuardedProtocol
 from serve.heads import Head, KnownHeads
 from serve.routes import find_target
 from serve.service import Service
@@ -50,7 +50,7 @@ class FastCycle:
         self.headers = headers
 
 
-class FastProtocol(HttpToolsProtocol):
+class FastProtocol(GuardedProtocol):
     """One connection.
 
     At most one request of a connection is active; those that were sent without waiting for its
@@ -62,7 +62,7 @@ class FastProtocol(HttpToolsProtocol):
     pipeline: deque[tuple[Any, ASGI3Application]]
 
     def __init__(self, service: Service, heads: KnownHeads, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
-        super().__init__(**options)
+        super().__init__(service.visitors, **options)
         self._service = service
         self._heads = heads
         self._is_between = True  # the parser waits for the first byte of a request
@@ -76,6 +76,7 @@ class FastProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Leave the ASGI scope to requests that need one."""
+        self.head_bytes = 0
         self._is_between = False
         self.url = b""
         self.headers = []
@@ -83,6 +84,7 @@ class FastProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Start a busy request, or hand any other to ASGI."""
+        self.head_bytes = None
         parser = self.parser
         target = find_target(self.url) if parser.get_method() == b"POST" else None
         if target is None or parser.should_upgrade():

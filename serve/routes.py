@@ -15,9 +15,21 @@ INFER_PATH = re.compile(rb"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 _PREDICT, _EMBED, _INFER = PredictRoute(), EmbedRoute(), InferRoute()
 
 
-@lru_cache(maxsize=1024)
+LONGEST_KEPT = 512
+
+
 def find_target(url: bytes) -> Target | None:
     """The busy route that a POST to this path, with or without a query, goes to."""
+    # Long ones are not kept: a thousand of them would be a good part of the memory.
+    return _kept_target(url) if len(url) <= LONGEST_KEPT else _target(url)
+
+
+@lru_cache(maxsize=1024)
+def _kept_target(url: bytes) -> Target | None:
+    return _target(url)
+
+
+def _target(url: bytes) -> Target | None:
     raw_path, _, query = url.partition(b"?")
     path = unquote(raw_path)
     if path == PREDICT_PATH:

@@ -325,12 +325,13 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 MEANING = {
     400: "The body is not JSON.",
+    401: "The server wants a key, see `--api-keys`, and got none that it knows.",
     404: "No such model is loaded.",
     408: "The body did not arrive in time.",
     413: "More bytes or rows than the server takes in one request.",
     415: "The body is declared to be of a type or packing that is not taken.",
     422: "JSON of the wrong shape, type or range; the message names the row or field.",
-    429: "The queue is full; `Retry-After` says when to come again.",
+    429: "The queue is full, or the key was used too often; `Retry-After` says when to come again.",
     500: "A bug in the server; its log has the request id.",
     503: "The server is stopping.",
     504: "The time given in `x-timeout-ms` ran out in the queue.",

@@ -8,6 +8,7 @@ import errno
 import gc
 import os
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from serve.app import create_app
+from serve.guard import GuardedProtocol
 from serve.heads import KnownHeads
 from serve.library import sources_of
 from serve.protocol import FastProtocol
@@ -36,7 +38,7 @@ BACKLOG = 2048
 
 def serve_here(
     settings: Settings,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     place: Place,
     on_ready: Callable[[Service], None],
     life: int | None = None,
@@ -45,7 +47,7 @@ def serve_here(
 
     Args:
         settings: What to serve and how.
-        listener: Where connections are accepted; more processes may do so.
+        listeners: Where connections are accepted; more processes may do so.
         place: This process among them.
         on_ready: Told when requests can be sent.
         life: A file that ends when this process should, too.
@@ -60,15 +62,18 @@ def serve_here(
     sys.setswitchinterval(SWITCH_SECONDS)
     server = DrainingServer(http_config(app, settings), app.state.service, settings.grace, life)
     server.on_ready = partial(on_ready, app.state.service)
-    server.run(sockets=[listener])
+    server.run(sockets=listeners)
 
 
 def http_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """How uvicorn is to serve the application."""
     fast: Any = partial(FastProtocol, app.state.service, KnownHeads())
+    guarded: Any = partial(GuardedProtocol, app.state.service.visitors)
     return uvicorn.Config(
         app,
-        http=fast if settings.http == "protocol" else "httptools",
+        http=fast if settings.http == "protocol" else guarded,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
         ws="none",
         log_config=None,
         access_log=False,
@@ -171,7 +176,25 @@ def _bound(host: str, port: int, *, is_shared: bool) -> socket.socket:
     return listener
 
 
-def url_of(host: str, listener: socket.socket) -> str:
+def url_of(settings: Settings, listener: socket.socket) -> str:
     """The address that clients connect to."""
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{listener.getsockname()[1]}"
+    name = f"[{settings.host}]" if ":" in settings.host else settings.host
+    scheme = "http" if settings.tls_cert is None else "https"
+    return f"{scheme}://{name}:{listener.getsockname()[1]}"
+
+
+def check_tls(settings: Settings) -> None:
+    """Refuse a certificate that cannot be used, before any process is started.
+
+    Raises:
+        ConfigError: It or its key cannot be read, or they do not belong together.
+    """
+    if settings.tls_cert is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # as are those of `ssl`
+        raise ConfigError(
+            f"--tls-cert {settings.tls_cert} and --tls-key {settings.tls_key} cannot be used "
+            f"({error.strerror or error}): give a certificate and its key in PEM"
+        ) from error

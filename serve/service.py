@@ -27,6 +27,7 @@ from serve.batching import Finished, Job, MicroBatcher, Outcome, Predictor
 from serve.bodies import unpacked
 from serve.control import Control
 from serve.counters import Counters
+from serve.door import door_of
 from serve.errors import (
     CLOSE_HEADER,
     ApiError,
@@ -38,6 +39,7 @@ from serve.errors import (
     status_and_type,
 )
 from serve.exchange import Call, Exchange, Headers, Target
+from serve.guard import Visitors
 from serve.library import Library
 from serve.names import Names
 from serve.plan import ModelLimits, Plan
@@ -118,6 +120,9 @@ class Service:
         self.telemetry.watch(lambda: self.in_flight, "in_flight_requests")
         self.telemetry.watch(lambda: not self.is_draining, "ready_workers")
         self._settings = settings
+        self.door = door_of(settings)
+        """None where everybody may come in."""
+        self.visitors = Visitors(settings.max_client_connections)
         self._retiring: set[asyncio.Task[None]] = set()
         for predictor in predictors:
             self._check_name(predictor)
@@ -231,6 +236,7 @@ class Service:
         """
         headers = exchange.headers
         self._check_running()
+        self._check_door(exchange)
         exchange.target.route.admit(headers)
         self._check_queue(exchange)
         length = headers.get(b"content-length")
@@ -244,9 +250,10 @@ class Service:
         """Refuse a request whose headers were admitted before, if it cannot be taken now.
 
         Raises:
-            RetryLaterError: The server stops, or is busy.
+            RetryLaterError: The server stops, is busy, or the key was used too often.
         """
         self._check_running()
+        self._check_door(exchange)
         self._check_queue(exchange)
 
     def _check_running(self) -> None:
@@ -255,6 +262,10 @@ class Service:
                 "the server is stopping: send the request to another one",
                 retry_after=RETRY_AFTER_DRAIN_SECONDS,
             )
+
+    def _check_door(self, exchange: Exchange) -> None:
+        if self.door is not None:
+            self.door.admit(exchange.headers)
 
     def _check_queue(self, exchange: Exchange) -> None:
         """Refuse a request to a full queue, where the queue is known without the body."""
@@ -310,7 +321,8 @@ class Service:
 
     def _refusal(self, exchange: Exchange, error: Exception) -> Reply:
         if not isinstance(error, ApiError):
-            logger.error("request %s failed", exchange.request_id, exc_info=error)
+            about = {"request_id": exchange.request_id}
+            logger.error("request %s failed", exchange.request_id, exc_info=error, extra=about)
         self._count_refusal(exchange, *status_and_type(error))
         reply = exchange.target.route.problem(error, exchange.request_id)
         if not exchange.has_body and b"expect" in exchange.headers:

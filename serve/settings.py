@@ -52,6 +52,21 @@ class Settings:
     """Rows that a model gets at once; a larger request runs alone."""
     max_text_chars: int = 100_000
     """Characters that one text may have."""
+    max_client_connections: int = 0
+    """Connections that one address may have to each worker; 0: any number."""
+    api_keys: Path | None = None
+    """File of keys that requests must show, lines of name:sha256[:rate]; `python -m serve key NAME`
+    makes one."""
+    admin_keys: Path | None = None
+    """File of keys that also open metrics and the loading of models."""
+    admin_port: int | None = None
+    """Port where alone metrics and the loading of models are found; 0 picks a free one."""
+    tls_cert: Path | None = None
+    """Certificates in PEM, to speak HTTPS; needs --tls-key."""
+    tls_key: Path | None = None
+    """The private key of --tls-cert."""
+    log_format: Literal["text", "json"] = "text"
+    """How the lines of the log are written."""
     http: Literal["protocol", "asgi"] = "protocol"
     """How predictions are answered: inside uvicorn's HTTP protocol, which is fastest, or through
     ASGI as any other server would."""
@@ -69,8 +84,7 @@ class Settings:
             )
         if not (self.models is None or self.models.is_file()):
             raise ConfigError(f"--models {self.models} is no file: give one such as models.toml")
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"--port must lie between 0 and 65535, got {self.port}")
+        self._check_addresses()
         self._check_counts()
         if not self.max_wait_ms > 0:
             raise ConfigError(f"--max-wait-ms must be positive, got {self.max_wait_ms}")
@@ -88,6 +102,20 @@ class Settings:
             if getattr(self, name) < 1:
                 flag = name.replace("_", "-")
                 raise ConfigError(f"--{flag} must be at least 1, got {getattr(self, name)}")
+
+    def _check_addresses(self) -> None:
+        for flag, port in (("--port", self.port), ("--admin-port", self.admin_port or 0)):
+            if not 0 <= port <= 65535:
+                raise ConfigError(f"{flag} must lie between 0 and 65535, got {port}")
+        if self.port and self.port == self.admin_port:
+            raise ConfigError(f"--port and --admin-port are both {self.port}: choose two")
+        if self.max_client_connections < 0:
+            raise ConfigError(
+                "--max-client-connections must be at least 1, or 0 for any number, got "
+                f"{self.max_client_connections}"
+            )
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("--tls-cert and --tls-key belong together: give both")
 
     @property
     def worker_count(self) -> int:

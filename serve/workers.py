@@ -18,13 +18,16 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
 from multiprocessing.context import ForkProcess
 from types import FrameType
 from typing import Any
 
 from serve.control import Control
 from serve.counters import Counters
-from serve.server import listen, serve_here, url_of
+from serve.door import door_of
+from serve.server import check_tls, listen, serve_here, url_of
 from serve.service import Place, Service
 from serve.settings import Settings
 from serve.telemetry import GAUGES, peak_memory_bytes
@@ -50,26 +53,45 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         UserError: A bundle cannot be served, or the address cannot be listened on.
     """
     started = time.monotonic()
+    check_tls(settings)
+    door_of(settings)  # a mistake in it is told before any process is started
     listeners = listen(settings.host, settings.port, settings.worker_count)
+    admin: list[socket.socket] = []
+    if settings.admin_port is not None:
+        admin = listen(settings.host, settings.admin_port, settings.worker_count)
+        settings = replace(settings, admin_port=admin[0].getsockname()[1])
 
     def on_ready(reports: list[dict[str, Any]]) -> None:
         names = ", ".join(reports[0]["models"])
         providers = ", ".join(reports[0]["providers"])
-        announce(f"serving {names} on {url_of(settings.host, listeners[0])}")
+        announce(f"serving {names} on {url_of(settings, listeners[0])}")
         megabytes = sum(report["bytes"] for report in reports) / 1e6
         announce(
             f"ready after {time.monotonic() - started:.1f} s, {len(listeners)} worker(s) with at "
             f"most {megabytes:,.0f} MB in memory, on {providers}"
         )
+        if admin:
+            announce(f"administration on {url_of(settings, admin[0])}")
 
     with contextlib.ExitStack() as open_sockets:
-        for listener in listeners:
+        for listener in [*listeners, *admin]:
             open_sockets.enter_context(listener)
         if len(listeners) == 1:
             place = Place()
-            serve_here(settings, listeners[0], place, lambda service: on_ready([_report(service)]))
+            own = [*listeners, *admin]
+            serve_here(settings, own, place, lambda service: on_ready([_report(service)]))
         else:
-            Supervisor(settings, listeners, on_ready).run()
+            Supervisor(settings, _by_worker(listeners, admin), on_ready).run()
+
+
+def _by_worker(
+    listeners: list[socket.socket], admin: list[socket.socket]
+) -> list[list[socket.socket]]:
+    return (
+        [list(pair) for pair in zip(listeners, admin, strict=True)]
+        if admin
+        else [[listener] for listener in listeners]
+    )
 
 
 def _report(service: Service) -> dict[str, Any]:
@@ -87,7 +109,7 @@ class Supervisor:
     def __init__(
         self,
         settings: Settings,
-        listeners: list[socket.socket],
+        listeners: list[list[socket.socket]],
         on_ready: Callable[[list[dict[str, Any]]], None],
     ) -> None:
         self._settings = settings
@@ -159,7 +181,8 @@ class Supervisor:
             if key[0] in GAUGES:
                 slab.series(key, len(numbers))[0] = 0.0
         if self._stopped_at is not None:
-            self._listeners[place].close()
+            for listener in self._listeners[place]:
+                listener.close()
         else:
             logger.warning("worker %d ended with %s: starting another", place, worker.exitcode)
 
@@ -182,9 +205,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         os.close(self._life_end)
-        for other, listener in enumerate(self._listeners):
-            if other != place:
-                listener.close()
+        others = [own for other, own in enumerate(self._listeners) if other != place]
+        for listener in chain.from_iterable(others):
+            listener.close()
 
         def tell(report: dict[str, Any]) -> None:
             os.write(self._reports_end, json.dumps({"worker": place, **report}).encode() + b"\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -17,6 +19,9 @@ from train.errors import CheckpointError, ConfigError
 from train.nets.text import TextEncoder
 from train.problem import EncoderShape, Shape
 from train.storage import SCHEMA_VERSION, load, save
+
+FREE_NUMBERS = 2**20
+"""That a network may have beside its trained weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +115,9 @@ class Checkpoint:
             module = methods.load(self.method)
             config = config_from(self.config, module.Config, source="the checkpoint")
             shape = Shape.from_values(self.shape)
-            network: nn.Module = getattr(module, builder)(config, shape)
+            build = functools.partial(getattr(module, builder), config, shape)
+            self._check_size(build)
+            network: nn.Module = build()
             fill(network)
         except (RuntimeError, TypeError, ConfigError) as error:
             raise CheckpointError(
@@ -118,6 +125,20 @@ class Checkpoint:
                 "train it again"
             ) from error
         return network.eval()
+
+    def _check_size(self, build: Callable[[], nn.Module]) -> None:
+        """Refuse sizes that the weights do not have, before anything of such sizes is allocated."""
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pretrained weights are not copied to nowhere
+            claimed = sum(tensor.numel() for tensor in build().state_dict().values())
+        held = sum(
+            tensor.numel() for part in (self.weights, self.teacher) for tensor in part.values()
+        )
+        if claimed > held + FREE_NUMBERS:
+            raise CheckpointError(
+                f"the checkpoint claims a network of {claimed} numbers and holds {held}: "
+                "do not use it"
+            )
 
     def _from_raw_rows(self, network: nn.Module) -> nn.Module:
         """Put before a network what its rows went through."""
@@ -211,7 +232,20 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path} is not a model.pt of this program: it lacks {', '.join(sorted(missing))}"
         )
-    per_label = values["thresholds"]["per_label"]
+    for name, kind in KINDS.items():
+        if name in values and not isinstance(values[name], kind):
+            raise CheckpointError(
+                f"{path} is not a model.pt of this program: {name} is no {kind.__name__}"
+            )
+    per_label = values["thresholds"].get("per_label")
     if isinstance(per_label, Tensor):  # early files hold a list
         values["thresholds"] = {**values["thresholds"], "per_label": per_label.tolist()}
     return Checkpoint(**{name: values[name] for name in known if name in values})
+
+
+KINDS: dict[str, type] = {
+    **dict.fromkeys(("name", "method", "task", "dataset"), str),
+    **dict.fromkeys(("config", "shape", "weights", "thresholds", "scores", "teacher"), dict),
+    **dict.fromkeys(("labels", "features", "texts"), list),
+    "probe": Tensor,
+}

@@ -171,7 +171,7 @@ def read_preset(
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"preset {path} cannot be read: {error}") from error
     values = {key: value for key, value in content.items() if not isinstance(value, dict)}
     values |= content.get(variant, {})

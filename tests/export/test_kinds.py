@@ -20,7 +20,7 @@ import export.to_onnx
 from export import head
 from export.bundle import BundleError, load_bundle
 from export.exporting import ExportOptions, export_checkpoint
-from export.external_data import locations
+from export.external_data import uses_of
 from export.inputs import PaddedRows, feed_of, takes_sparse
 from export.quantize import check_quality, macro_f1
 from export.to_onnx import export_predictor, save_graph
@@ -157,9 +157,9 @@ def test_a_large_table_is_a_file_that_both_graphs_read(tmp_path, small_files, in
     net, rows = task_net(), wide_rows()
     bundle = exported(tmp_path, checkpoint_of(net, rows), int8=int8)
     assert bundle.has("model.onnx.data")
-    assert locations(bundle.model_path) == {"model.onnx.data"}
-    assert locations(bundle.path / "encoder.onnx") == {"model.onnx.data"}
-    assert locations(bundle.path / "search.onnx") == {"model.onnx.data"}
+    assert uses_of(bundle.model_path).locations == {"model.onnx.data"}
+    assert uses_of(bundle.path / "encoder.onnx").locations == {"model.onnx.data"}
+    assert uses_of(bundle.path / "search.onnx").locations == {"model.onnx.data"}
     operators = {
         name: {node.op_type for node in onnx.load(bundle.path / name).graph.node}
         for name in ("model.onnx", "search.onnx")
@@ -192,7 +192,7 @@ def test_a_graph_that_reads_another_file_is_refused(tmp_path, small_files, locat
             if entry.key == "location":
                 entry.value = location
     (path / "model.onnx").write_bytes(graph.SerializeToString())
-    assert locations(path / "model.onnx") == {location}
+    assert uses_of(path / "model.onnx").locations == {location}
     forge(path)
     with pytest.raises(BundleError, match="which is not in the bundle's manifest"):
         load_bundle(path)
@@ -219,7 +219,7 @@ def test_locations_inside_branches_and_attributes_are_found(tmp_path):
     node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
     model = helper.make_model(helper.make_graph([node], "g", [], [value]))
     (tmp_path / "g.onnx").write_bytes(model.SerializeToString())
-    assert locations(tmp_path / "g.onnx") == {"hidden.bin"}
+    assert uses_of(tmp_path / "g.onnx").locations == {"hidden.bin"}
 
 
 def best(net, rows, k):

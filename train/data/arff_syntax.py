@@ -19,7 +19,8 @@ _COMMENT = re.compile(rb"^[ \t]*%[^\n]*", re.MULTILINE)
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.*)", re.IGNORECASE)
 _RELATION = re.compile(r"@relation\s+(.*)", re.IGNORECASE)
-_VALUE = re.compile(rf"\s*({_QUOTED}|[^,]*?)\s*(,|$)")
+# What is not quoted is stripped later: `[^,]*?\s*` takes time with the square of a run of blanks.
+_VALUE = re.compile(rf"\s*(?:({_QUOTED})\s*(?=,|$)|([^,]*))(,|$)")
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,9 @@ def split_values(text: str) -> list[str]:
         return values if is_tight else [value.strip() for value in values]
     values, position = [], 0
     while match := _VALUE.match(text, position):
-        values.append(unquote(match[1]))
+        values.append(unquote(match[1] or match[2].strip()))
         position = match.end()
-        if match[2] != ",":
+        if match[3] != ",":
             return values
     # Text after a closing quote: kept whole, so that whoever checks the values names it.
     return [*values, text[position:]]

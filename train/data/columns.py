@@ -89,7 +89,7 @@ def encode_nominal(
         row = next(i for i, word in enumerate(words) if word not in meaning)
         raise fail(
             row,
-            f"attribute {attribute.name!r} has no value {words[row]!r}: declared are "
+            f"attribute {attribute.name!r} has no value {words[row][:60]!r}: declared are "
             f"{', '.join(attribute.values[:8])}{', ...' if len(attribute.values) > 8 else ''}",
         ) from None
     return column[:, None]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
+from train.archives import ArchiveError, read_arrays
 from train.data.dataset import MultiLabelData
 from train.data.files import bare_stem, read_bytes
 from train.data.matrices import row_numbers, targets_at, targets_from_dense
@@ -49,14 +49,13 @@ def _load(path: Path) -> Arrays:
         raise DataError(f"{path} is not a .npz file: write it with numpy.savez_compressed")
     content.seek(0)
     try:
-        with np.load(content, allow_pickle=False) as archive:
-            return dict(archive)
-    except ValueError as error:
+        return read_arrays(content)
+    except ArchiveError as error:
         raise DataError(
-            f"{path} holds an array that only unpickling could read: save numbers, and names as "
-            f"numpy.array(names, dtype=str)"
+            f"{path} is refused: {error}; write it again, a table of mostly zeros as a CSR matrix "
+            "or with numpy.savez"
         ) from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except OSError as error:
         raise DataError(f"{path} is damaged ({error}): write it again") from error
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from train.archives import LARGEST_RATIO
 from train.data.files import bare_suffix, open_text, read_bytes
 from train.errors import DataError
+
+FREE_CELLS = 2**22
+"""Of a Parquet file: so many may be claimed by any, as equal cells take no room."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def _check_header(path: Path, header: list[str]) -> list[str]:
     names = [name.strip() for name in header]
     if not any(names):
         raise DataError(f"{path}, line 1: expected the column names, got an empty line")
-    repeated = [name for name in names if names.count(name) > 1]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(f"{path}, line 1: the column {repeated[0]!r} is named twice: rename one")
     if len(names) == 1 and ";" in names[0]:
@@ -113,6 +118,10 @@ def _records(path: Path, file: TextIO) -> tuple[list[dict[str, object]], list[st
             record = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{path}, line {number}: not JSON ({error.msg})") from error
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits
+            raise DataError(
+                f"{path}, line {number}: JSON of such depth or with such numbers is not read"
+            ) from error
         if not isinstance(record, dict):
             raise DataError(
                 f"{path}, line {number}: expected an object in {{}}, got {line.strip()[:40]!r}"
@@ -129,9 +138,18 @@ def _read_parquet(path: Path) -> Table:
     except ImportError as error:
         raise DataError(f"reading {path} needs pyarrow: pip install pyarrow") from error
     try:
-        content = parquet.read_table(pa.BufferReader(read_bytes(path)))
-    except pa.ArrowException as error:
-        raise DataError(f"{path} is not a readable Parquet file ({error})") from error
+        raw = read_bytes(path)
+        about = parquet.read_metadata(pa.BufferReader(raw))
+        most = max(FREE_CELLS, LARGEST_RATIO * len(raw))
+        if about.num_rows * about.num_columns > most:
+            raise DataError(
+                f"{path} claims {about.num_rows} rows of {about.num_columns} columns, and "
+                f"{len(raw)} bytes may hold {most} cells at most: write it as .csv"
+            )
+        content = parquet.read_table(pa.BufferReader(raw))
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} is not a readable Parquet file ({reason})") from error
     columns = {name: content.column(name).to_pylist() for name in content.column_names}
     return Table(path, columns, [f"row {number}" for number in range(1, content.num_rows + 1)])
 

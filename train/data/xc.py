@@ -22,7 +22,9 @@ from train.errors import DataError
 
 _HEADER = re.compile(rb"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
 _LONGEST_HEADER = 200
-_COMMENT = re.compile(rb"[ \t]*#[^\n]*")
+_COMMENT = re.compile(rb"#[^\n]*")
+FREE_COUNT = {"features": 10_000_000, "labels": 1_000_000}
+"""So many may be claimed by any file; more only by one that has a byte for each."""
 _SHAPE = "a row must read label,label index:value index:value"
 
 
@@ -104,6 +106,7 @@ def read_svmlight(
         )
     labels, columns = np.unique(rows.labels, return_inverse=True)
     n_features = int(rows.indices.max(initial=first - 1)) + 1 - first
+    _check_size(path, "features", n_features, len(text))
     shape = (len(rows.indptr) - 1, len(labels))
     return MultiLabelData(
         name=name or bare_stem(path),
@@ -123,6 +126,8 @@ def _read_with_header(path: Path) -> tuple[tuple[int, int, int], Block]:
             f"{first[:40].decode(errors='replace')!r}"
         )
     n_rows, n_features, n_labels = (int(number) for number in match.groups())
+    _check_size(path, "features", n_features, len(text))
+    _check_size(path, "labels", n_labels, len(text))
     if n_rows == 0:
         raise DataError(f"{path}, line 1: the file promises 0 rows: it has nothing to learn from")
     # From the newline before the first row on: a file of gigabytes is copied once, not by lines.
@@ -139,6 +144,16 @@ def _read_with_header(path: Path) -> tuple[tuple[int, int, int], Block]:
             f"{path}, line {line}: the first line promises {n_rows} rows, got {n_lines}"
         )
     return (n_rows, n_features, n_labels), Block(path, text, 2)
+
+
+def _check_size(path: Path, what: str, count: int, n_bytes: int) -> None:
+    """Refuse more labels or features than such a file can be about."""
+    most = max(FREE_COUNT[what], n_bytes)
+    if count > most:
+        raise DataError(
+            f"{path} claims {count} {what}, and {n_bytes} bytes can be about {most} at most: "
+            "check its first line and its largest numbers"
+        )
 
 
 def _parse(block: Block, limits: _Limits) -> _Rows:

@@ -31,8 +31,10 @@ class InputLayer(nn.Module):
     def __init__(self, n_features: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_features, width))
-        # Some units at a time: a second matrix of this size may be too much.
-        for units in self.weight.detach().t().split(INITIALISED_UNITS):
+        # Some units at a time: a second matrix of this size may be too much. Where only its size is
+        # asked for there are none.
+        parts = () if self.weight.is_meta else self.weight.detach().t().split(INITIALISED_UNITS)
+        for units in parts:
             drawn = torch.empty(units.shape)
             units.copy_(nn.init.kaiming_uniform_(drawn, nonlinearity="relu"))
         self.bias = nn.Parameter(torch.zeros(width))

@@ -39,10 +39,11 @@ class AsyncClient(Shell):
     To run under trio, pass `sleep=trio.sleep`; `predict_many` and `embed_many` need asyncio.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each has its default
         self,
         base_url: str | None = None,
         *,
+        api_key: str | None = None,
         timeout: float = 5.0,
         max_retries: int = 2,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -50,7 +51,7 @@ class AsyncClient(Shell):
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
     ) -> None:
-        super().__init__(base_url, timeout, max_retries, rng)
+        super().__init__(base_url, api_key, timeout, max_retries, rng)
         self._sleep = sleep
         self._clock = clock
         self._http = httpx.AsyncClient(transport=transport, **self._options)

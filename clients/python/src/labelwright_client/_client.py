@@ -37,6 +37,7 @@ class Client(Shell):
 
     Args:
         base_url: Address of the server; if None, LABELWRIGHT_URL, else http://127.0.0.1:8000.
+        api_key: What the server wants to be shown; if None, LABELWRIGHT_API_KEY, if that is set.
         timeout: Seconds, for each attempt, to connect, to send, and to wait for the next bytes.
         max_retries: Attempts after the first, on a broken connection, 429 or 503 only.
         transport: An httpx transport in place of the network, for tests.
@@ -47,10 +48,11 @@ class Client(Shell):
     A request that fails raises a ClientError of the tree in `_errors`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each has its default
         self,
         base_url: str | None = None,
         *,
+        api_key: str | None = None,
         timeout: float = 5.0,
         max_retries: int = 2,
         transport: httpx.BaseTransport | None = None,
@@ -58,7 +60,7 @@ class Client(Shell):
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
     ) -> None:
-        super().__init__(base_url, timeout, max_retries, rng)
+        super().__init__(base_url, api_key, timeout, max_retries, rng)
         self._sleep = sleep
         self._clock = clock
         self._http = httpx.Client(transport=transport, **self._options)

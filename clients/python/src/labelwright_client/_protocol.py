@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 URL_VARIABLE = "LABELWRIGHT_URL"
+KEY_VARIABLE = "LABELWRIGHT_API_KEY"
 HEADERS = {"user-agent": f"labelwright-client/{__version__}", "accept": "application/json"}
 
 FIRST_BACKOFF = 0.25
@@ -47,6 +48,16 @@ def server_url(given: str | None, environ: Mapping[str, str]) -> httpx.URL:
     if url.scheme not in {"http", "https"} or not url.host:
         raise InvalidArgument(f"base_url is {text!r}: expected an address such as {DEFAULT_URL}")
     return url
+
+
+def key_headers(given: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """The header that shows a key (first match wins): the argument, LABELWRIGHT_API_KEY, none."""
+    key = given or environ.get(KEY_VARIABLE)
+    if not key:
+        return {}
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise InvalidArgument("api_key must be visible ASCII characters, as the server's key is")
+    return {"authorization": f"Bearer {key}"}
 
 
 def check_options(timeout: float, max_retries: int) -> None:

@@ -14,7 +14,12 @@ class Shell:
     """Options, checked once."""
 
     def __init__(
-        self, base_url: str | None, timeout: float, max_retries: int, rng: Random | None
+        self,
+        base_url: str | None,
+        api_key: str | None,
+        timeout: float,
+        max_retries: int,
+        rng: Random | None,
     ) -> None:
         protocol.check_options(timeout, max_retries)
         self._timeout = timeout
@@ -24,7 +29,7 @@ class Shell:
         self._options: dict[str, Any] = {
             "base_url": protocol.server_url(base_url, os.environ),
             "timeout": timeout,
-            "headers": protocol.HEADERS,
+            "headers": {**protocol.HEADERS, **protocol.key_headers(api_key, os.environ)},
         }
 
     def _delay(self, error: ClientError, attempt: int) -> float:
