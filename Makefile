@@ -29,9 +29,9 @@ test: $(VENV)/.dev  ## run all tests
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then $(MAKE) --no-print-directory tools || echo "some tests will be skipped"; fi
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
-fuzz: $(VENV)/.dev  ## the long form of tests that draw at random
-	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 LABELWRIGHT_FUZZ=55 $(PY) -m pytest -n auto --dist worksteal --timeout 6000 \
-		tests/pipeline/test_killed.py tests/serve/test_fuzz.py tests/train/data/test_fuzz.py
+fuzz: $(VENV)/.dev  ## the long form of tests that draw at random or install much
+	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 LABELWRIGHT_FUZZ=55 LABELWRIGHT_INSTALL=1 $(PY) -m pytest -n auto --dist worksteal --timeout 6000 \
+		tests/pipeline/test_killed.py tests/serve/test_fuzz.py tests/serve/test_kserve.py tests/train/data/test_fuzz.py
 
 coverage: $(VENV)/.dev  ## every line and branch of the client is run by its tests, or this fails
 	$(PY) -m pytest tests/clients --cov=labelwright_client --cov-branch --cov-report=term-missing --cov-fail-under=100
@@ -55,6 +55,7 @@ bench: $(VENV)/.dev  ## compare speeds, as ratios
 	$(PY) -m benchmarks.many_labels
 	$(PY) -m benchmarks.serving --page docs/performance.md
 	$(PY) -m benchmarks.text_serving
+	$(PY) -m benchmarks.scoring
 
 results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 	$(PY) -m train results --page docs/results.md

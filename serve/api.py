@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -22,15 +22,13 @@ from numpy.typing import NDArray
 
 from export.bundle import Bundle
 from serve.batching import Finished
-from serve.errors import InvalidInputError, MalformedBodyError, UnknownModelError
+from serve.errors import InvalidInputError, MalformedBodyError
 from serve.images import FORMATS, mask_answers
 from serve.inputs import Rows
 from serve.kinds import kind_of
 from serve.predictor import Embedded, Scored
 from serve.rows import RowRules, may_hold_booleans, parse_rows
 from train.errors import did_you_mean
-
-Model = TypeVar("Model")
 
 PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model", "mask")
 EMBED_FIELDS = ("inputs", "model")
@@ -61,6 +59,8 @@ class Limits(NamedTuple):
 class ModelWire:
     """What the wire needs to know of one model, prepared once when it is loaded."""
 
+    name: str
+    """Under which it answers: that of the manifest without the version of a second version."""
     rules: RowRules
     label_count: int
     tuned: np.float32
@@ -77,9 +77,11 @@ class ModelWire:
     def of(cls, bundle: Bundle, *, max_rows: int, max_characters: int) -> ModelWire:
         """Encode everything about a model that is the same in all answers."""
         manifest = bundle.manifest
-        head = {"name": manifest.name, "version": manifest.version, "method": manifest.method}
+        name = manifest.name.removesuffix(f"@{manifest.version}")
+        head = {"name": name, "version": manifest.version, "method": manifest.method}
         spec = manifest.input
         return cls(
+            name=name,
             rules=RowRules(
                 spec.kind,
                 spec.width or 0,
@@ -183,26 +185,6 @@ def _what_is_malformed(body: bytes, error: orjson.JSONDecodeError) -> str:
             "send finite numbers only"
         )
     return f"the body is not JSON: {error.msg} at position {error.pos}"
-
-
-def choose_model(name: object, models: Mapping[str, Model]) -> Model:
-    """The model a request means; it may go unnamed while there is only one.
-
-    Raises:
-        InvalidInputError: No name although several models are loaded, or a name that is no string.
-        UnknownModelError: No model of that name.
-    """
-    if name is None:
-        if len(models) == 1:
-            return next(iter(models.values()))
-        loaded = ", ".join(sorted(models))
-        raise InvalidInputError(f'"model" must name one of the loaded models: {loaded}')
-    if not isinstance(name, str):
-        raise InvalidInputError(f'"model" must be a string, got {kind_of(name)}')
-    if name not in models:
-        hint = did_you_mean(name[:100], models)
-        raise UnknownModelError(f"no model {name[:100]!r} is loaded: {hint}")
-    return models[name]
 
 
 def parse_call(payload: dict[str, Any], body: bytes, wire: ModelWire) -> PredictCall:

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from export.manifest import InputSpec
-from serve import api, schema
+from serve import schema
 from serve.compare import compare_router
 from serve.door import is_admin_path
 from serve.errors import ApiError, DrainingError, Reply, error_reply, problem
@@ -164,7 +164,17 @@ def _declare_fast_routes(app: FastAPI) -> None:
 def _add_models(app: FastAPI, service: Service) -> None:
     @app.get("/models", summary="The loaded models", response_model=schema.ModelList)
     async def models() -> Response:
-        return _json({"models": [_summary(model) for model in service.models.values()]})
+        return _json(
+            {
+                "models": [_summary(model) for model in service.models.values()],
+                "default": service.names.default,
+                "aliases": service.names.aliases,
+                "canary": {
+                    name: {"version": canary.version, "share": float(canary.share)}
+                    for name, canary in service.names.canary.items()
+                },
+            }
+        )
 
     @app.get(
         "/models/{name}",
@@ -173,7 +183,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
         responses=schema.errors(404, 422),
     )
     async def model(name: str) -> Response:
-        return _json(_detail(api.choose_model(name, service.models)))
+        return _json(_detail(service.names.about(name)))
 
     @app.get(
         "/models/{name}/example",
@@ -183,7 +193,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
     )
     async def example(name: str, row: RowNumber = "0") -> Response:
         """One of the test rows that the bundle holds, as `inputs` of `/predict` take it."""
-        return _json(example_row(api.choose_model(name, service.models).predictor.bundle, row))
+        return _json(example_row(service.names.about(name).predictor.bundle, row))
 
 
 def _add_health(app: FastAPI, service: Service) -> None:
@@ -194,14 +204,15 @@ def _add_health(app: FastAPI, service: Service) -> None:
     @app.get(
         "/readyz",
         summary="The server takes requests",
-        response_model=schema.State,
+        response_model=schema.Ready,
         responses=schema.errors(503),
     )
     async def readyz() -> Response:
+        """What could not be loaded is told and leaves what was there before in place."""
         if not service.is_ready:
             what = "is stopping" if service.is_draining else "has workers that are starting"
             raise DrainingError(f"the server {what}", retry_after=RETRY_AFTER_DRAIN_SECONDS)
-        return _json({"status": "ok"})
+        return _json({"status": "ok", "problems": service.library.problems})
 
     @app.get(
         "/metrics",

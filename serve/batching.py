@@ -136,6 +136,11 @@ class MicroBatcher:
         self.queued_rows = 0
         self.queued_bytes = 0
 
+    def limit(self, *, max_queue_rows: int, max_wait_seconds: float) -> None:
+        """Change what may wait, from the next job on."""
+        self._max_queue_rows = max_queue_rows
+        self._max_wait_seconds = max_wait_seconds
+
     def runs_inline(self, rows: int) -> bool:
         """Whether so many rows are scored in the event loop itself, in its next turn."""
         return self._is_fast and rows <= self._max_batch_rows

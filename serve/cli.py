@@ -14,7 +14,8 @@ from serve.settings import Settings
 from train.errors import EXIT_OK, needs_extra, run_command
 
 EXAMPLE = """\
-`python -m serve bench BUNDLE...` compares the speed of bundles instead.
+`python -m serve bench BUNDLE...` compares the speed of bundles instead,
+`python -m serve score BUNDLE --input FILE... --output DIR` scores whole files,
 `python -m serve key NAME` makes a key for --api-keys or --admin-keys: itself, and its line there.
 example:
   python -m serve runs/demo/seal-0/model.bundle --port 8000
@@ -46,6 +47,8 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _run(argv: Sequence[str]) -> int:
+    if argv and argv[0] == "score":
+        return _score(argv[1:])
     with needs_extra("serve", "serving"):
         from serve.bench import bench_command  # noqa: PLC0415
         from serve.logs import start_log  # noqa: PLC0415
@@ -59,6 +62,12 @@ def _run(argv: Sequence[str]) -> int:
     start_log(settings.log_format)
     serve(settings, lambda line: print(line, flush=True))
     return EXIT_OK
+
+
+def _score(argv: Sequence[str]) -> int:
+    with needs_extra("score", "scoring files"):
+        from serve.score.command import score_command  # noqa: PLC0415 - may be missing
+    return score_command(argv)
 
 
 def _parse_new_key(argv: Sequence[str]) -> NewKey:

@@ -76,7 +76,7 @@ def compare_router(service: Service) -> APIRouter:
 def _measured(service: Service, baseline: str | None) -> dict[str, Any]:
     totals = service.telemetry.model_totals()
     name = baseline or service.telemetry.baseline_name
-    base = api.choose_model(name, service.models).manifest.name
+    base = service.names.about(name).manifest.name
     speed = totals[base].rows_per_second
     return {
         "baseline": base,
@@ -112,13 +112,18 @@ async def _compared(service: Service, body: bytes, headers: Headers) -> dict[str
         names = list(service.models)
     if not isinstance(names, list) or not names:
         raise InvalidInputError(f'"models" must be a list of names, got {kind_of(names)}')
-    for name in names:
-        api.choose_model(name, service.models)
+    asked = [_single(service, name) for name in names]
     answers = [
         await _answer(service, orjson.dumps({**fields, "model": name}), headers)
-        for name in dict.fromkeys(names)
+        for name in dict.fromkeys(asked)
     ]
     return {"answers": answers}
+
+
+def _single(service: Service, name: object) -> object:
+    """The name of a model, or of its first version where two share its requests."""
+    model = service.names.about(name)
+    return f"{model.wire.name}@{model.manifest.version}" if service.names.is_split(name) else name
 
 
 async def _answer(service: Service, body: bytes, headers: Headers) -> dict[str, Any]:

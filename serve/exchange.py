@@ -13,6 +13,7 @@ from serve.inputs import Rows
 
 if TYPE_CHECKING:
     from serve.batching import Finished, MicroBatcher
+    from serve.names import Names
     from serve.service import LoadedModel
 
 Headers = Mapping[bytes, bytes]
@@ -45,7 +46,7 @@ class Route(Protocol):
         """Refuse a request by its headers."""
         ...
 
-    def parse(self, exchange: Exchange, body: bytes, models: Mapping[str, LoadedModel]) -> Call:
+    def parse(self, exchange: Exchange, body: bytes, names: Names) -> Call:
         """Choose the exchange's model and read what is asked of it."""
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from export.bundle import ENERGY, MANIFEST, MODEL, Bundle, BundleError, load_bundle
 from serve.control import Control, Wishes
 from serve.errors import InvalidInputError, UnknownModelError
+from serve.plan import Plan, check_plan, read_plan
 from serve.predictor import OnnxPredictor
 from serve.settings import Settings
 from train.errors import ConfigError, UserError, did_you_mean
@@ -88,10 +89,12 @@ def sources_of(settings: Settings) -> list[Source]:
         ConfigError: There is none.
     """
     sources = [Source(path) for path in settings.bundles]
-    if settings.repository is not None:
-        sources += scan(settings.repository).values()
     if settings.energy:
         sources += [energy for source in sources for energy in _energy_of(source)]
+    if settings.repository is not None:
+        found = scan(settings.repository)
+        plan = read_plan(settings.models_file)
+        sources += wanted(found, plan, with_energy=settings.energy).values()
     if not sources:
         raise ConfigError(f"{settings.repository} holds no bundle yet: put one at NAME/VERSION/")
     return sources
@@ -100,17 +103,20 @@ def sources_of(settings: Settings) -> list[Source]:
 def _energy_of(source: Source) -> Iterable[Source]:
     bundle = load_bundle(source.path)
     if bundle.energy() is not None:
-        name = f"{source.name or bundle.manifest.name}-energy"
-        yield replace(source, name=name, graph=ENERGY)
+        yield replace(source, name=f"{bundle.manifest.name}-energy", graph=ENERGY)
 
 
-def scan(repository: Path) -> dict[str, Source]:
-    """The newest version of each model in a folder of NAME/VERSION/ bundles.
+Found = Mapping[str, list[Path]]
+"""The bundles of each model in a repository, the newest last."""
+
+
+def scan(repository: Path) -> Found:
+    """All versions of each model in a folder of NAME/VERSION/ bundles.
 
     Raises:
         ConfigError: There is no such folder.
     """
-    found: dict[str, Source] = {}
+    found: dict[str, list[Path]] = {}
     try:
         folders = sorted(path for path in repository.iterdir() if path.is_dir())
     except OSError as error:
@@ -122,9 +128,30 @@ def scan(repository: Path) -> dict[str, Source]:
         # Exports and copies in progress are hidden or have no manifest yet.
         versions = [path for path in folder.glob("[!.]*") if (path / MANIFEST).is_file()]
         if versions and not folder.name.startswith("."):
-            newest = max(versions, key=lambda path: _natural(path.name))
-            found[folder.name] = Source(newest, folder.name, newest.name)
+            found[folder.name] = sorted(versions, key=lambda path: _natural(path.name))
     return found
+
+
+def wanted(found: Found, plan: Plan, *, with_energy: bool = False) -> dict[str, Source]:
+    """What is to be served of a repository, by name; a version beside the first as NAME@VERSION.
+
+    The first is the newest, but none on trial.
+    """
+    sources: dict[str, Source] = {}
+    for name, paths in found.items():
+        trial = plan.canary.get(name)
+        proved = [path for path in paths if trial is None or path.name != trial.version]
+        newest = (proved or paths)[-1]
+        # Before the newest: what was it until now must not be missing in between.
+        for path in paths:
+            if path != newest and (name, path.name) in plan.pinned:
+                key = f"{name}@{path.name}"
+                sources[key] = Source(path, key, path.name)
+        sources[name] = Source(newest, name, newest.name)
+        if with_energy and (newest / ENERGY).is_file():
+            key = f"{name}-energy"
+            sources[key] = Source(newest, key, newest.name, ENERGY)
+    return sources
 
 
 def _natural(version: str) -> list[tuple[int, int | str]]:
@@ -144,7 +171,12 @@ class Library:
         self._control = control or Control()
         self._worker = worker
         self._sources = {
-            name: Source(model.predictor.bundle.path, name, None, model.predictor.bundle.graph)
+            name: Source(
+                model.predictor.bundle.path,
+                name,
+                model.manifest.version,
+                model.predictor.bundle.graph,
+            )
             for name, model in service.models.items()
         }
         self._loaded = {name: source.signature for name, source in self._sources.items()}
@@ -152,16 +184,30 @@ class Library:
         self._wishes = Wishes()
         self._done = 0
         self._lock = asyncio.Lock()
+        self._plan = read_plan(settings.models_file)
+        self._plan_problem: ConfigError | None = None
+        if self._plan != Plan():
+            found = {} if settings.repository is None else scan(settings.repository)
+            self._check_plan(self._plan, found)
+            service.follow(self._plan)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What could not be loaded and why; what was there before serves on."""
+        problems = {name: str(error) for name, (_, error) in self._failed.items()}
+        if self._plan_problem is not None and self._settings.models_file is not None:
+            problems[self._settings.models_file.name] = str(self._plan_problem)
+        return problems
 
     def index(self) -> list[dict[str, str]]:
         """Every model, loaded or not, as the Open Inference Protocol lists them."""
         entries = []
-        for name in self._sources:
+        for name, source in self._sources.items():
             model = self._service.models.get(name)
             reason = str(self._failed[name][1]) if name in self._failed else "unloaded"
             entries.append(
                 {
-                    "name": name,
+                    "name": name.removesuffix(f"@{source.version}"),
                     "version": model.manifest.version if model else "",
                     "state": "READY" if model else "UNAVAILABLE",
                     "reason": "" if model else reason,
@@ -211,7 +257,7 @@ class Library:
             looks += 1
             if self._control.change != self._done:
                 await self._follow()
-            if self._settings.repository is not None and looks * LOOK_SECONDS >= SCAN_SECONDS:
+            if self._settings.models_file is not None and looks * LOOK_SECONDS >= SCAN_SECONDS:
                 looks = 0
                 await self._scan()
 
@@ -241,29 +287,64 @@ class Library:
             self._control.carried_out(self._worker, change)
 
     async def _scan(self) -> None:
-        """Load what is new in the repository and drop what is gone."""
-        repository = self._settings.repository
-        if repository is None:
+        """Load what is new in the repository, follow the plan and drop what is gone."""
+        if self._settings.models_file is None:
             return
         async with self._lock:
             try:
-                found = await asyncio.to_thread(scan, repository)
+                found = await asyncio.to_thread(self._found)
             except ConfigError as error:
                 logger.warning("%s", error)
                 return
-            for name, source in found.items():
+            plan = self._new_plan(found)
+            sources = wanted(found, plan, with_energy=self._settings.energy)
+            for name, source in sources.items():
                 self._sources[name] = source
-                is_wanted = name not in self._wishes.unloaded
-                if is_wanted and self._loaded.get(name) != source.signature:
+                if self._loaded.get(name) == source.signature:
+                    self._failed.pop(name, None)
+                elif name not in self._wishes.unloaded:
                     await self._load(name)
-            self._forget(set(self._sources) - set(found))
+            if plan != self._plan:
+                self._plan = plan
+                self._service.follow(plan)
+            self._forget(set(self._sources) - set(sources))
+
+    def _found(self) -> Found:
+        repository = self._settings.repository
+        return {} if repository is None else scan(repository)
+
+    def _new_plan(self, found: Found) -> Plan:
+        """What the plan's file says now, or what it said before if that cannot be followed."""
+        try:
+            plan = read_plan(self._settings.models_file)
+            self._check_plan(plan, found)
+        except ConfigError as error:
+            if str(error) != str(self._plan_problem):
+                logger.warning("%s; the plan before is followed on", error)
+            self._plan_problem = error
+            return self._plan
+        self._plan_problem = None
+        return plan
+
+    def _check_plan(self, plan: Plan, found: Found) -> None:
+        names = {name for name, source in self._sources.items() if not self._is_followed(source)}
+        names |= set(wanted(found, plan, with_energy=self._settings.energy))
+        versions = {name: [path.name for path in paths] for name, paths in found.items()}
+        try:
+            check_plan(plan, names, versions)
+        except ConfigError as error:
+            raise ConfigError(f"{self._settings.models_file}: {error}") from error
+
+    def _is_followed(self, source: Source) -> bool:
+        return self._settings.repository in source.path.parents
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
-            if self._settings.repository in self._sources[name].path.parents:
+            if self._is_followed(self._sources[name]):
                 self._service.remove(name)
                 del self._sources[name]
                 self._loaded.pop(name, None)
+                self._failed.pop(name, None)
 
     async def _load(self, name: str) -> None:
         """Load a model beside what is there, then switch; a failure leaves the old one."""

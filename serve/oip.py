@@ -9,7 +9,7 @@ classification extension `scores` may also be asked for as text, "score:column:n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from serve.errors import (
     Reply,
     RetryLaterError,
     UnauthorizedError,
-    UnknownModelError,
     error_message,
     status_and_type,
 )
@@ -39,6 +38,7 @@ from train.errors import did_you_mean
 
 if TYPE_CHECKING:
     from serve.batching import Finished, MicroBatcher
+    from serve.names import Names
     from serve.service import LoadedModel
 
 INPUT, TEXT_INPUT = "features", "text"
@@ -84,11 +84,10 @@ class InferRoute:
     def admit(self, headers: Headers) -> None:
         """Take any content type: clients declare what they like, and the protocol does not say."""
 
-    def parse(
-        self, exchange: Exchange, body: bytes, models: Mapping[str, LoadedModel]
-    ) -> InferCall:
+    def parse(self, exchange: Exchange, body: bytes, names: Names) -> InferCall:
         """Choose the model by the address and read the tensors."""
-        exchange.model = model = model_of(exchange.target.model, exchange.target.version, models)
+        target = exchange.target
+        exchange.model = model = names.choose_version(target.model or "", target.version)
         payload, tail = _payload(body, exchange.headers.get(JSON_LENGTH))
         parameters = _object(payload, "parameters")
         timeout = parameters.get("timeout")
@@ -118,7 +117,7 @@ class InferRoute:
         assert isinstance(answer, Scored)  # noqa: S101 - see `batcher`
         tail: list[bytes] = []
         head: dict[str, Any] = {
-            "model_name": model.manifest.name,
+            "model_name": model.wire.name,
             "model_version": model.manifest.version,
             "outputs": [_output(output, call, answer, model, tail) for output in call.outputs],
         }
@@ -147,30 +146,13 @@ def oip_problem(error: Exception, request_id: str) -> Reply:
     return Reply(status, body, request_id, more=headers)
 
 
-def model_of(
-    name: str | None, version: str | None, models: Mapping[str, LoadedModel]
-) -> LoadedModel:
-    """The model that an address names.
-
-    Raises:
-        UnknownModelError: It is not loaded, or in another version.
-    """
-    model = api.choose_model(name or "", models)
-    if version is not None and version != model.manifest.version:
-        raise UnknownModelError(
-            f"model {model.manifest.name!r} is loaded in version {model.manifest.version!r}, "
-            f"not {version[:40]!r}"
-        )
-    return model
-
-
-def metadata(model: LoadedModel) -> dict[str, Any]:
-    """What the protocol tells of a model."""
+def metadata(model: LoadedModel, versions: Sequence[str]) -> dict[str, Any]:
+    """What the protocol tells of a model and the versions that are loaded."""
     labels = model.manifest.label_count
     last_axis = {"scores": labels}
     return {
-        "name": model.manifest.name,
-        "versions": [model.manifest.version],
+        "name": model.wire.name,
+        "versions": versions,
         "platform": "onnxruntime_onnx",
         "inputs": [_input_spec(model.wire.rules)],
         "outputs": [

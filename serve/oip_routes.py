@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from serve import schema
+from serve import oip_schema
 from serve.errors import DrainingError
 from serve.fastpath import read_body
-from serve.oip import metadata, model_of
+from serve.oip import metadata
 from serve.service import RETRY_AFTER_DRAIN_SECONDS, Service
 
 EXTENSIONS = ["binary_tensor_data", "classification", "model_repository"]
@@ -23,19 +23,21 @@ def oip_router(service: Service) -> APIRouter:
     """All routes below /v2 but `infer`, which is answered below FastAPI."""
     router = APIRouter(tags=["Open Inference Protocol"])
 
-    @router.get("/v2", summary="The server", response_model=schema.OipServer)
+    @router.get("/v2", summary="The server", response_model=oip_schema.OipServer)
     async def server() -> Response:
         return _json({"name": "labelwright", "version": _version(), "extensions": EXTENSIONS})
 
-    @router.get("/v2/health/live", summary="The process is alive", response_model=schema.OipLive)
+    @router.get(
+        "/v2/health/live", summary="The process is alive", response_model=oip_schema.OipLive
+    )
     async def live() -> Response:
         return _json({"live": True})
 
     @router.get(
         "/v2/health/ready",
         summary="The server takes requests",
-        response_model=schema.OipReady,
-        responses=schema.oip_errors(503),
+        response_model=oip_schema.OipReady,
+        responses=oip_schema.oip_errors(503),
     )
     async def ready() -> Response:
         if not service.is_ready:
@@ -49,33 +51,36 @@ def oip_router(service: Service) -> APIRouter:
 
 def _add_models(router: APIRouter, service: Service) -> None:
     async def about(name: str, version: str | None = None) -> Response:
-        return _json(metadata(model_of(name, version, service.models)))
+        model = service.names.about_version(name, version)
+        return _json(metadata(model, service.names.versions(model)))
 
     async def ready(name: str, version: str | None = None) -> Response:
-        model = model_of(name, version, service.models)
-        return _json({"name": model.manifest.name, "ready": True})
+        model = service.names.about_version(name, version)
+        return _json({"name": model.wire.name, "ready": True})
 
-    async def infer(body: schema.OipInferRequest, name: str, version: str | None = None) -> None:
+    async def infer(
+        body: oip_schema.OipInferRequest, name: str, version: str | None = None
+    ) -> None:
         raise NotImplementedError("answered by serve.oip")
 
     for path in NAMED:
         router.get(
             path,
             summary="Inputs and outputs of a model",
-            response_model=schema.OipModel,
-            responses=schema.oip_errors(404, 422),
+            response_model=oip_schema.OipModel,
+            responses=oip_schema.oip_errors(404, 422),
         )(about)
         router.get(
             f"{path}/ready",
             summary="A model takes requests",
-            response_model=schema.OipModelReady,
-            responses=schema.oip_errors(404, 422),
+            response_model=oip_schema.OipModelReady,
+            responses=oip_schema.oip_errors(404, 422),
         )(ready)
         router.post(
             f"{path}/infer",
             summary="Score rows",
-            response_model=schema.OipInferAnswer,
-            responses=schema.oip_errors(400, 401, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+            response_model=oip_schema.OipInferAnswer,
+            responses=oip_schema.oip_errors(400, 401, 404, 408, 413, 415, 422, 429, 500, 503, 504),
         )(infer)
 
 
@@ -83,7 +88,7 @@ def _add_repository(router: APIRouter, service: Service) -> None:
     @router.post(
         "/v2/repository/index",
         summary="The models there are",
-        response_model=list[schema.OipIndexEntry],
+        response_model=list[oip_schema.OipIndexEntry],
     )
     async def index(request: Request) -> Response:
         # The one thing that a body may say is {"ready": true}.
@@ -95,8 +100,8 @@ def _add_repository(router: APIRouter, service: Service) -> None:
     @router.post(
         "/v2/repository/models/{name}/load",
         summary="Load a model, or load it anew",
-        response_model=schema.OipNothing,
-        responses=schema.oip_errors(404, 422),
+        response_model=oip_schema.OipNothing,
+        responses=oip_schema.oip_errors(404, 422),
     )
     async def load(name: str) -> Response:
         await service.library.load(name)
@@ -105,8 +110,8 @@ def _add_repository(router: APIRouter, service: Service) -> None:
     @router.post(
         "/v2/repository/models/{name}/unload",
         summary="Unload a model",
-        response_model=schema.OipNothing,
-        responses=schema.oip_errors(404, 422),
+        response_model=oip_schema.OipNothing,
+        responses=oip_schema.oip_errors(404, 422),
     )
     async def unload(name: str) -> Response:
         await service.library.unload(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -27,6 +26,7 @@ from train.errors import did_you_mean
 
 if TYPE_CHECKING:
     from serve.batching import Finished, MicroBatcher
+    from serve.names import Names
     from serve.service import LoadedModel
 
 JSON = b"application/json"
@@ -48,14 +48,12 @@ class PredictRoute:
         if declared != JSON and declared not in ARRAY_READERS:
             _check_json(declared, "application/json, application/octet-stream or application/x-npy")
 
-    def parse(
-        self, exchange: Exchange, body: bytes, models: Mapping[str, LoadedModel]
-    ) -> api.PredictCall:
+    def parse(self, exchange: Exchange, body: bytes, names: Names) -> api.PredictCall:
         """Choose the model and read the rows."""
         read = ARRAY_READERS.get(exchange.headers.get(b"content-type", JSON))
         if read is not None:
             fields = _query_fields(exchange.target.query)
-            exchange.model = model = api.choose_model(fields.get("model"), models)
+            exchange.model = model = names.choose(fields.get("model"))
             rules = model.wire.rules
             if rules.kind == "text":
                 raise InvalidInputError("this model takes texts: send JSON, not an array")
@@ -69,11 +67,12 @@ class PredictRoute:
         if quick is not None:
             fields, features = quick
             if api.are_known(fields):
-                exchange.model = model = api.choose_model(fields.get("model"), models)
+                exchange.model = model = names.choose(fields.get("model"))
                 if fits(features, model.wire.rules):
                     return api.call_of(fields, DenseRows(features), model.wire)
         payload = api.parse_body(body)
-        exchange.model = model = api.choose_model(payload.get("model"), models)
+        # Only once, as a choice is one turn of a version.
+        exchange.model = model = exchange.model or names.choose(payload.get("model"))
         return api.parse_call(payload, body, model.wire)
 
     def batcher(self, model: LoadedModel) -> MicroBatcher:
@@ -99,12 +98,10 @@ class EmbedRoute:
         """Refuse a body that is declared to be something other than JSON."""
         _check_json(headers.get(b"content-type"), "application/json")
 
-    def parse(
-        self, exchange: Exchange, body: bytes, models: Mapping[str, LoadedModel]
-    ) -> api.EmbedCall:
+    def parse(self, exchange: Exchange, body: bytes, names: Names) -> api.EmbedCall:
         """Choose the model and read the rows."""
         payload = api.parse_body(body, api.EMBED_FIELDS)
-        exchange.model = model = api.choose_model(payload.get("model"), models)
+        exchange.model = model = names.choose(payload.get("model"))
         self.batcher(model)
         as_bytes = OCTETS in exchange.headers.get(b"accept", b"")
         return api.parse_embed_call(payload, body, model.wire, as_bytes=as_bytes)

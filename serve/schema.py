@@ -16,6 +16,11 @@ EXAMPLE_ANSWER: dict[str, Any] = {
     "request_id": "5b0c9d1e7a42-1f",
 }
 
+MODEL_NAME = (
+    "Name of a loaded model, NAME@VERSION or an alias; needed when several are loaded and none is "
+    "the default."
+)
+
 DenseRow = Annotated[list[float], Field(description="As many numbers as the model's width.")]
 SparseRow = Annotated[
     dict[str, float], Field(description="Column number to value; all other columns are 0.")
@@ -58,9 +63,7 @@ class PredictRequest(BaseModel):
         description='Lowest score of a label: a number, or one chosen in training: "tuned" (one '
         'for all labels) or "per-label".',
     )
-    model: str | None = Field(
-        None, description="Name of a loaded model; needed when several are loaded."
-    )
+    model: str | None = Field(None, description=MODEL_NAME)
     mask: Literal["png", "rle"] | None = Field(
         None,
         description="Models of images only: masks as black and white PNG in base64, or as lengths "
@@ -115,9 +118,7 @@ class EmbedRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_REQUEST]})
 
     inputs: InputRows
-    model: str | None = Field(
-        None, description="Name of a loaded model; needed when several are loaded."
-    )
+    model: str | None = Field(None, description=MODEL_NAME)
 
 
 class EmbedAnswer(BaseModel):
@@ -204,10 +205,20 @@ class ModelSummary(BaseModel):
     test_scores: dict[str, float]
 
 
+class CanaryShare(BaseModel):
+    """A version on trial."""
+
+    version: str
+    share: float = Field(description="Of the requests to the model, 0 to 1.")
+
+
 class ModelList(BaseModel):
-    """All loaded models."""
+    """All loaded models, and who answers to other names."""
 
     models: list[ModelSummary]
+    default: str | None = Field(description="Answers requests that name no model.")
+    aliases: dict[str, str] = Field(description="Other names, to NAME or NAME@VERSION.")
+    canary: dict[str, CanaryShare] = Field(description="Versions on trial, by model.")
 
 
 class ModelDetail(BaseModel):
@@ -292,119 +303,19 @@ class CompareAnswer(BaseModel):
     answers: list[ComparedAnswer]
 
 
-class OipServer(BaseModel):
-    """The server, to clients of the Open Inference Protocol."""
-
-    name: str
-    version: str
-    extensions: list[str]
-
-
-class OipLive(BaseModel):
-    """The process is alive."""
-
-    live: Literal[True]
-
-
-class OipReady(BaseModel):
-    """The server takes requests."""
-
-    ready: Literal[True]
-
-
-class OipModelReady(BaseModel):
-    """A model takes requests."""
-
-    name: str
-    ready: Literal[True]
-
-
-class OipTensorSpec(BaseModel):
-    """An input or output of a model; -1 is any length."""
-
-    name: str
-    datatype: str
-    shape: list[int]
-
-
-class OipModel(BaseModel):
-    """What a model takes and gives."""
-
-    name: str
-    versions: list[str]
-    platform: str
-    inputs: list[OipTensorSpec]
-    outputs: list[OipTensorSpec]
-
-
-class OipTensor(BaseModel):
-    """Numbers or texts, row after row; without `data` they follow the JSON as bytes."""
-
-    name: str
-    shape: list[int]
-    datatype: str
-    parameters: dict[str, Any] | None = None
-    data: list[Any] | None = None
-
-
-class OipOutput(BaseModel):
-    """An output to answer with."""
-
-    name: Literal["scores", "top_scores", "top_labels", "labels"]
-    parameters: dict[str, Any] | None = Field(
-        None, description="`binary_data`: as bytes; `classification`: so many labels as text."
-    )
-
-
-class OipInferRequest(BaseModel):
-    """Rows to score."""
-
-    id: str | None = Field(None, description="Echoed.")
-    parameters: dict[str, Any] | None = Field(
-        None,
-        description="`top_k`, `timeout` in microseconds, `binary_data_output`; others are ignored.",
-    )
-    inputs: list[OipTensor] = Field(min_length=1, max_length=1, description="`features`.")
-    outputs: list[OipOutput] | None = Field(None, description="Default: all.")
-
-
-class OipInferAnswer(BaseModel):
-    """The outputs that were asked for."""
-
-    model_name: str
-    model_version: str
-    id: str | None = None
-    outputs: list[OipTensor]
-
-
-class OipIndexEntry(BaseModel):
-    """One model, loaded or not."""
-
-    name: str
-    version: str
-    state: Literal["READY", "UNAVAILABLE"]
-    reason: str
-
-
-class OipNothing(BaseModel):
-    """It is done."""
-
-
-class OipError(BaseModel):
-    """Every error below /v2."""
-
-    error: str
-
-
-def oip_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route of the Open Inference Protocol."""
-    return {status: {"model": OipError, "description": MEANING[status]} for status in statuses}
-
-
 class State(BaseModel):
     """How the server is."""
 
     status: Literal["ok"]
+
+
+class Ready(State):
+    """A server that takes requests."""
+
+    problems: dict[str, str] = Field(
+        description="What could not be loaded, by model or as models.toml; what was there before "
+        "serves on."
+    )
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:

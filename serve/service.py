@@ -18,7 +18,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from export.bundle import Bundle
 from export.manifest import Manifest
@@ -41,6 +41,8 @@ from serve.errors import (
 from serve.exchange import Call, Exchange, Headers, Target
 from serve.guard import Visitors
 from serve.library import Library
+from serve.names import Names
+from serve.plan import ModelLimits, Plan
 from serve.predictor import OnnxPredictor
 from serve.settings import Settings
 from serve.telemetry import ModelMeters, Telemetry
@@ -108,6 +110,8 @@ class Service:
         self.telemetry = Telemetry(place.counters, place.worker)
         self.telemetry.baseline = settings.baseline
         self.models: dict[str, LoadedModel] = {}
+        self._plan = Plan()
+        self.names = Names(self.models, self._plan)
         self.in_flight = 0
         self.is_draining = False
         self._idle: asyncio.Event | None = None
@@ -127,6 +131,7 @@ class Service:
             hint = did_you_mean(settings.baseline, self.models)
             raise ConfigError(f"--baseline {settings.baseline!r} is not loaded: {hint}")
         self.library = Library(self, settings, place.control, place.worker)
+        self.telemetry.watch(lambda: len(self.library.problems), "load_problems")
 
     def _check_name(self, predictor: OnnxPredictor) -> None:
         name = predictor.manifest.name
@@ -141,13 +146,35 @@ class Service:
         """Serve a model from the next request on; one of its name answers what it accepted."""
         old = self.models.get(predictor.manifest.name)
         self._add(predictor, self._settings)
+        self.follow(self._plan)
         if old is not None:
             self._retire(old)
+
+    def follow(self, plan: Plan) -> None:
+        """Answer to the names and keep to the limits of a plan, from the next request on."""
+        self._plan = plan
+        for name, model in self.models.items():
+            limits = plan.limits.get(name) or plan.limits.get(model.wire.name)
+            self.models[name] = self._limited(model, limits)
+        self.names = Names(self.models, plan)
+
+    def _limited(self, model: LoadedModel, limits: ModelLimits | None) -> LoadedModel:
+        limits, settings = limits or ModelLimits(), self._settings
+        waiting = limits.max_queue_rows or settings.max_queue_rows
+        for batcher in model.batchers:
+            batcher.limit(
+                max_queue_rows=waiting,
+                max_wait_seconds=(limits.max_wait_ms or settings.max_wait_ms) / 1e3,
+            )
+        most = _most_rows(model.predictor.bundle, min(waiting, limits.max_rows or waiting))
+        rules = replace(model.wire.rules, max_rows=most)
+        return replace(model, wire=replace(model.wire, rules=rules))
 
     def remove(self, name: str) -> None:
         """Take no more requests for a model, if it is there."""
         model = self.models.pop(name, None)
         if model is not None:
+            self.names = Names(self.models, self._plan)
             self.telemetry.forget_model(model.manifest)
             self._retire(model)
 
@@ -172,7 +199,7 @@ class Service:
 
         wire = api.ModelWire.of(
             predictor.bundle,
-            max_rows=_most_rows(predictor.bundle, settings),
+            max_rows=_most_rows(predictor.bundle, settings.max_queue_rows),
             max_characters=settings.max_text_chars,
         )
         embedder = predictor.embedder
@@ -242,11 +269,8 @@ class Service:
 
     def _check_queue(self, exchange: Exchange) -> None:
         """Refuse a request to a full queue, where the queue is known without the body."""
-        target, model = exchange.target, None
-        if target.model is not None:
-            model = self.models.get(target.model)
-        elif len(self.models) == 1:
-            model = next(iter(self.models.values()))
+        target = exchange.target
+        model = self.names.known_early(target.model, target.version)
         if model is not None:
             try:
                 target.route.batcher(model).check_open()
@@ -276,7 +300,7 @@ class Service:
         encoding = exchange.headers.get(b"content-encoding")
         if encoding is not None:
             body = unpacked(body, encoding, self.max_body_bytes)
-        call = exchange.call = exchange.target.route.parse(exchange, body, self.models)
+        call = exchange.call = exchange.target.route.parse(exchange, body, self.names)
         size = _answer_bytes(call, exchange.loaded)
         job = Job(call.rows, call.k, call.needs_scores, done, exchange.deadline, size)
         exchange.batcher.submit(job)
@@ -354,11 +378,11 @@ async def _closed_when_idle(batchers: list[MicroBatcher]) -> None:
         await asyncio.to_thread(batcher.close)
 
 
-def _most_rows(bundle: Bundle, settings: Settings) -> int:
+def _most_rows(bundle: Bundle, allowed: int) -> int:
     """Rows that one request may have, so that dense ones are refused before they are allocated."""
     spec = bundle.manifest.input
     row_bytes = 4 * (spec.width or 1) if spec.kind == "features" else 1
-    return min(settings.max_queue_rows, max(1, MAX_QUEUE_BYTES // row_bytes))
+    return min(allowed, max(1, MAX_QUEUE_BYTES // row_bytes))
 
 
 def _answer_bytes(call: Call, model: LoadedModel) -> int:

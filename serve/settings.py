@@ -24,6 +24,9 @@ class Settings:
     repository: Path | None = None
     """Folder of NAME/VERSION/ bundles; the newest version of each is served, and changes are
     followed while the server runs."""
+    models: Path | None = None
+    """File with default model, aliases, versions on trial and limits; default: models.toml in the
+    repository, if it is there."""
     energy: bool = False
     """Serve the energy network of each bundle that has one beside its model, as NAME-energy."""
     baseline: str | None = None
@@ -79,7 +82,16 @@ class Settings:
             raise ConfigError(
                 f"--workers must be at least 1, or 0 for all cores, got {self.workers}"
             )
+        if not (self.models is None or self.models.is_file()):
+            raise ConfigError(f"--models {self.models} is no file: give one such as models.toml")
         self._check_addresses()
+        self._check_counts()
+        if not self.max_wait_ms > 0:
+            raise ConfigError(f"--max-wait-ms must be positive, got {self.max_wait_ms}")
+        if not 0 < self.grace < float("inf"):
+            raise ConfigError(f"--grace must be a positive number of seconds, got {self.grace}")
+
+    def _check_counts(self) -> None:
         for name in (
             "threads",
             "max_body_mb",
@@ -90,10 +102,6 @@ class Settings:
             if getattr(self, name) < 1:
                 flag = name.replace("_", "-")
                 raise ConfigError(f"--{flag} must be at least 1, got {getattr(self, name)}")
-        if not self.max_wait_ms > 0:
-            raise ConfigError(f"--max-wait-ms must be positive, got {self.max_wait_ms}")
-        if not 0 < self.grace < float("inf"):
-            raise ConfigError(f"--grace must be a positive number of seconds, got {self.grace}")
 
     def _check_addresses(self) -> None:
         for flag, port in (("--port", self.port), ("--admin-port", self.admin_port or 0)):
@@ -116,6 +124,13 @@ class Settings:
             return self.workers
         # A container may be allowed fewer cores than the machine has.
         return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+    @property
+    def models_file(self) -> Path | None:
+        """Where the plan for the models is, if it is anywhere."""
+        if self.models is None and self.repository is not None:
+            return self.repository / "models.toml"
+        return self.models
 
     @property
     def max_body_bytes(self) -> int:

@@ -42,6 +42,7 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "in_flight_requests": ("Prediction requests being answered.", ()),
     "queued_rows": ("Rows that wait for a model.", BY_MODEL),
     "peak_memory_bytes": ("Most that the workers had in memory.", ()),
+    "load_problems": ("Bundles and models.toml that could not be loaded.", ()),
     "ready_workers": ("Worker processes that take requests.", ()),
 }
 # Not added up: each worker loads the same models.

@@ -22,9 +22,10 @@ import tyro
 from rich.console import Console
 
 from benchmarks.serving import model
-from benchmarks.serving.page import write_page
+from benchmarks.serving.page import OURS, write_page
+from benchmarks.serving.plot import draw
 from benchmarks.serving.running import Burst, Running, free_port, started
-from benchmarks.serving.servers import Best, Server, Setting, install, ours, servers
+from benchmarks.serving.servers import CACHE, Best, Server, Setting, install, ours, servers
 
 console = Console(stderr=True)
 
@@ -71,10 +72,10 @@ class Options:
     """Beginnings of the names of servers; default: all."""
     python: str = "/usr/bin/python3"
     """For the peers' environments; Triton's Python backend runs with Debian's 3.11 only."""
-    folder: Path = Path.home() / ".cache" / "labelwright-benchmarks"
+    folder: Path = CACHE
     """Where peers are installed, once."""
     page: Path | None = None
-    """File to write, such as docs/performance.md."""
+    """File to write, such as docs/performance.md, with a figure beside it."""
 
 
 @dataclass
@@ -134,10 +135,21 @@ def main(options: Options) -> None:
         results.resident_mb = {one.server.name: one.resident_mb() for one in running}
     if not options.only or "ours" in options.only:
         results.cold_seconds = _cold_starts(bundle, options)
-    text = write_page(results, [case.name for case in CASES], options.workers)
+    print(publish(results, options))
+
+
+def publish(results: Results, options: Options) -> str:
+    """Write the page, and its figure beside it, where that is asked for; the page."""
+    cases = [case.name for case in CASES]
+    figure = None
+    # Ours alone is beside nothing.
+    if options.page is not None and {name for name, _ in results.bursts} > {OURS}:
+        figure = options.page.with_suffix(".svg")
+        draw(results, cases, figure)
+    text = write_page(results, cases, options.workers, figure and figure.name)
     if options.page is not None:
         options.page.write_text(text, encoding="utf-8")
-    print(text)
+    return text
 
 
 def _started(
@@ -147,7 +159,7 @@ def _started(
     folder = options.folder / server.name.lower().replace(",", "").replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        python = install(server, folder, options.python)
+        python = install(server.packages, folder, options.python)
         setting = Setting(folder, python, bundle, graph, free_port(), options.workers)
         return [stack.enter_context(started(server, setting))]
     except Exception as error:  # noqa: BLE001 - whatever a peer's installation may do

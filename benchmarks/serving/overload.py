@@ -18,7 +18,7 @@ import tyro
 from benchmarks.serving import model
 from benchmarks.serving.connections import Seen, load, posted
 from benchmarks.serving.running import Running, free_port, started
-from benchmarks.serving.servers import Setting, our_json, ours
+from benchmarks.serving.servers import CACHE, Setting, our_json, ours
 
 USUAL_CONNECTIONS, OVERLOAD = 64, 5
 
@@ -32,7 +32,7 @@ class Options:
     max_wait_ms: float = 3.0
     """As of `python -m serve`."""
     workers: int = 2
-    folder: Path = Path.home() / ".cache" / "labelwright-benchmarks"
+    folder: Path = CACHE
 
 
 def main(options: Options) -> None:

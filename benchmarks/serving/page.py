@@ -38,8 +38,11 @@ AIMS: Sequence[tuple[str, str, str, str, Value, str, str]] = (
 )  # fmt: skip
 
 
-def write_page(results: Results, cases: Sequence[str], workers: int) -> str:
-    """The page: aims, all servers, floors, and how to read it."""
+def write_page(
+    results: Results, cases: Sequence[str], workers: int, figure: str | None = None
+) -> str:
+    """The page: aims, all servers, floors, and how to read it; `figure` is a file beside it."""
+    drawn = "" if figure is None else f"![Every server beside ours, by case]({figure})\n\n"
     names = list(dict.fromkeys(name for name, _ in results.bursts))
     missing = "".join(
         f"\nLeft out: {name} ({why.splitlines()[0]})." for name, why in results.missing.items()
@@ -59,7 +62,7 @@ Peers have the settings of their documentation (batching on, as many workers); o
 
 ## All servers
 
-Requests a second as multiples of ours; in brackets the p99 in milliseconds.
+{drawn}Requests a second as multiples of ours; in brackets the p99 in milliseconds.
 
 | server | {" | ".join(cases)} |
 |---|{"--:|" * len(cases)}
@@ -75,7 +78,8 @@ Requests a second of ours: {_rates(results, cases)}.
 """
 
 
-def _ratio(results: Results, above: str, below: str, case: str, value: Value) -> float | None:
+def ratio(results: Results, above: str, below: str, case: str, value: Value) -> float | None:
+    """Median over rounds of what one server has as a multiple of another; None: not measured."""
     pairs = zip(
         results.bursts.get((above, case), []), results.bursts.get((below, case), []), strict=False
     )
@@ -86,8 +90,8 @@ def _ratio(results: Results, above: str, below: str, case: str, value: Value) ->
 def _aims(results: Results) -> str:
     lines = []
     for what, above, below, case, value, floor, goal in AIMS:
-        ratio = _ratio(results, above, below, case, value)
-        lines.append(f"| {what} | {_number(ratio)} | {floor} | {goal} |")
+        found = ratio(results, above, below, case, value)
+        lines.append(f"| {what} | {_number(found)} | {floor} | {goal} |")
     return "\n".join(lines)
 
 
@@ -96,9 +100,9 @@ def _table(results: Results, names: Sequence[str], cases: Sequence[str]) -> str:
     for name in names:
         cells = []
         for case in cases:
-            ratio = _ratio(results, name, OURS, case, rate)
+            found = ratio(results, name, OURS, case, rate)
             p99 = _median(results, name, case, lambda b: b.p99_ms)
-            cells.append("" if ratio is None else f"{_number(ratio)} ({_number(p99)})")
+            cells.append("" if found is None else f"{_number(found)} ({_number(p99)})")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

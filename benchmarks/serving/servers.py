@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from benchmarks.serving.model import TOP_K, WIDTH
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+CACHE = Path.home() / ".cache" / "labelwright-benchmarks"
+"""Where peers are installed, once."""
 OCTETS = "application/octet-stream"
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]
 """Columns and scores of the best labels, (rows, TOP_K) each."""
@@ -303,16 +305,16 @@ def _start_noop(setting: Setting) -> tuple[list[str], dict[str, str]]:
     return command, {"PYTHONPATH": str(ROOT)}
 
 
-def install(server: Server, folder: Path, python: str) -> Path:
-    """Make the environment of a server, once; its Python."""
-    if not server.packages:
+def install(packages: Sequence[str], folder: Path, python: str) -> Path:
+    """Make an environment with packages, once; its Python. Without packages: this one's."""
+    if not packages:
         return Path(sys.executable)
     target = folder / "env" / "bin" / "python"
     done = folder / "installed"
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run([python, "-m", "venv", str(folder / "env")], check=True)
-        command = [str(target), "-m", "pip", "install", "--quiet", *server.packages]
+        command = [str(target), "-m", "pip", "install", "--quiet", *packages]
         subprocess.run(command, check=True)
         done.touch()
     return target

@@ -29,6 +29,7 @@ import train.cli
 from export.bundle import DATA_SUFFIX, ENCODER, ENERGY, MANIFEST, OPTIONAL, REQUIRED, SEARCH
 from export.manifest import Manifest
 from serve.errors import BUG, TABLE
+from serve.score.command import ScoreOptions
 from serve.settings import Settings
 from serve.telemetry import Telemetry
 from train import methods
@@ -215,7 +216,7 @@ def test_the_index_links_every_page():
 def known_flags() -> set[str]:
     """Every flag that some --help shows."""
     commands = [(export.cli.main, []), (serve.cli.main, []), (serve.cli.main, ["bench"])]
-    commands += [(serve.cli.main, ["key"])]
+    commands += [(serve.cli.main, [word]) for word in ("key", "score")]
     commands += [(train.cli.main, ["data", word]) for word in ("check", "show")]
     commands += [
         (train.cli.main, [word]) for word in ("compare", "report", "results", "probe", "search")
@@ -308,6 +309,11 @@ def test_options_and_columns_of_comparisons_are_documented():
 def test_options_of_the_search_are_documented():
     own = {flag(name) for name in fields_of(SearchOptions) - {"method"}}
     assert first_cells("docs/search.md", "flag") == own
+
+
+def test_options_of_scoring_are_documented():
+    own = {flag(name) for name in fields_of(ScoreOptions) - {"bundle"}}
+    assert first_cells("docs/scoring.md", "flag") == own
 
 
 def test_options_of_the_probe_are_documented():

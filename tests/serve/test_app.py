@@ -325,7 +325,7 @@ def test_descriptions_and_answers_are_as_openapi_says(app):
 
 
 def test_a_draining_server_is_alive_but_not_ready(app):
-    assert app.get("/readyz").json() == {"status": "ok"}
+    assert app.get("/readyz").json() == {"status": "ok", "problems": {}}
     service = app.app.state.service
     asyncio.run(service.drain())
     assert app.get("/healthz").json() == {"status": "ok"}

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import serve.cli
 from export.bundle import (
     ENCODER,
     MODEL,
@@ -225,6 +227,39 @@ def test_texts_are_scored_whatever_stands_beside_them(serve_app, tokens_path, sl
     for text, row in zip(TEXTS, expected, strict=True):
         alone = app.predict({"inputs": [text], "top_k": LABELS})
         np.testing.assert_allclose(best_scores(alone), [row], atol=1e-6)
+
+
+@pytest.mark.parametrize("ending", ["txt", "csv", "jsonl", "parquet"])
+def test_files_of_texts_are_scored(tokens_path, tmp_path, ending):
+    path, out = tmp_path / f"rows.{ending}", tmp_path / "out"
+    texts = [*TEXTS[:3], 'red, "green"', TEXTS[4]] * 2
+    if ending == "txt":
+        path.write_bytes("\r\n".join(texts).encode())
+    elif ending == "jsonl":
+        path.write_text("\n".join(json.dumps({"body": text}) for text in texts), "utf-8")
+    else:
+        frame = pandas.DataFrame({"body": texts, "other": 1})
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    words = ["--text-column", "body", "--chunk-rows", "3", "--top-k", str(LABELS)]
+    words += ["--input", str(path), "--output", str(out), "--workers", "1"]
+    assert serve.cli.main(["score", str(tokens_path), *words]) == 0
+    found = pandas.read_parquet(out / "chunks").sort_values("row")
+    expected = falling(scores(counted(texts)))
+    np.testing.assert_allclose(np.stack(found["scores"]), expected, atol=1e-6)
+
+
+def test_files_of_stored_values_are_scored(sparse_path, tmp_path):
+    rows, columns = np.nonzero(DENSE)
+    starts = np.searchsorted(rows, np.arange(len(DENSE) + 1))
+    np.savez(tmp_path / "rows.npz", x_indptr=starts, x_indices=columns, x_data=DENSE[rows, columns])
+    lines = [{str(i): float(v) for i, v in enumerate(row) if v} for row in DENSE]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    for name in ("rows.npz", "rows.jsonl"):
+        words = ["--input", str(tmp_path / name), "--output", str(tmp_path / f"{name}-out")]
+        words += ["--chunk-rows", "2", "--top-k", str(LABELS), "--workers", "1"]
+        assert serve.cli.main(["score", str(sparse_path), *words]) == 0
+        found = pandas.read_parquet(tmp_path / f"{name}-out" / "chunks").sort_values("row")
+        np.testing.assert_allclose(np.stack(found["scores"]), falling(scores(DENSE)), atol=1e-6)
 
 
 def test_words_are_counted_as_in_training(serve_app, terms_path):

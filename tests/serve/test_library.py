@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from serve.library import scan, sources_of
+from serve.library import scan, sources_of, wanted
+from serve.plan import Plan
 from serve.settings import Settings
 from tests.serve.conftest import Linear
 from tests.serve.live import live
@@ -61,7 +62,8 @@ def test_the_newest_version_of_each_model_is_found(repository, versions, write):
     (repository / "demo" / "12").mkdir()
     (repository / "empty").mkdir()
     (repository / "file").write_text("")
-    found = {name: (source.name, source.version) for name, source in scan(repository).items()}
+    sources = wanted(scan(repository), Plan())
+    found = {name: (source.name, source.version) for name, source in sources.items()}
     assert found == {"demo": ("demo", "10"), "other": ("other", "v1.10")}
 
 

@@ -157,7 +157,7 @@ class GradientInference(nn.Module):
     The descent runs in float64 whatever the weights are: Adam divides small gradients by their own
     size and the best of many near-equal points is taken, so that in float32 the rounding of one
     batch size or runtime against another would show in the second digit of a score. With `dtype`
-    float32 it does; convolutions, for which ONNX Runtime has no other, run so at half the cost.
+    float32 it does; convolutions run so, for which ONNX Runtime has no other.
 
     The logits lie within +-13.9, also where the best label set holds 0 or 1: there they are the
     logits of 1e-6 and 1 - 1e-6.

@@ -1,0 +1,88 @@
+"""Scoring on a Ray cluster of two nodes on this machine, one of which dies in the middle."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from serve.cli import main
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own
+DEADLINE_SECONDS = 200
+ROWS = 500
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A head and room for other nodes, on 127.0.0.1 alone."""
+    # Else Ray puts the address of the network card in place of 127.0.0.1.
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+        from ray._private import ray_constants
+        from ray.cluster_utils import Cluster
+
+        monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 1, "node_ip_address": "127.0.0.1"},
+        )
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def is_scoring(node) -> bool:
+    """Whether a worker of that node has a chunk just now; Ray names processes by their tasks."""
+    raylet = node.all_processes["raylet"][0].process.pid
+    try:
+        children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
+        lines = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+    except FileNotFoundError:  # one has just ended
+        return False
+    return any(line.startswith(b"ray::score_chunk") for line in lines)
+
+
+@pytest.mark.timeout(400)
+def test_every_row_is_scored_once_though_a_node_dies(cluster, bundle_path, model, tmp_path):
+    node = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
+    rows, out = model.rows(ROWS, seed=9), tmp_path / "out"
+    np.save(tmp_path / "rows.npy", np.array(rows, dtype=np.float32))
+    there_when_killed = []
+
+    def kill_when_both_work():
+        """Kill the second node while it scores a chunk, once some are done."""
+        began = time.monotonic()
+        while time.monotonic() - began < DEADLINE_SECONDS:
+            there = len(list(out.glob("chunks/[!.]*")))
+            if there >= 20 and is_scoring(node):
+                cluster.remove_node(node, allow_graceful=False)
+                there_when_killed.append(there)
+                return
+            time.sleep(0.002)
+
+    killer = threading.Thread(target=kill_when_both_work)
+    killer.start()
+    words = ["--input", tmp_path / "rows.npy", "--output", out, "--chunk-rows", "1"]
+    words += ["--engine", "ray", "--address", cluster.address]
+    assert main(["score", str(bundle_path), *map(str, words)]) == 0
+    killer.join()
+    assert there_when_killed[0] < ROWS
+    found = [
+        row for path in sorted(out.glob("chunks/*")) for row in pq.read_table(path).to_pylist()
+    ]
+    assert [one["row"] for one in found] == list(range(ROWS))
+    for one, row in zip(found, rows, strict=True):
+        assert one["labels"] == [label for label, _ in model.expected(row, 5)]
+    # Nothing is left to do, and a bad row is told by the driver.
+    assert main(["score", str(bundle_path), *map(str, words)]) == 0
+    np.save(tmp_path / "bad.npy", np.full((3, model.width), np.nan, dtype=np.float32))
+    words = ["--input", tmp_path / "bad.npy", "--output", tmp_path / "bad", *words[-4:]]
+    assert main(["score", str(bundle_path), *map(str, words)]) == 2
