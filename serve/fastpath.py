@@ -51,6 +51,8 @@ class FastPath:
                 service.forget(exchange)
             else:
                 await _send(send, service.reply(exchange, outcome))
+        except ClientGoneError:
+            pass  # the answer was counted, and has no reader
         finally:
             service.end()
 
@@ -101,10 +103,12 @@ class RequestIds:
             if message["type"] == "http.response.start":
                 has_started = True
                 message["headers"] = _with_request_id(message.get("headers", []), request_id)
-            await send(message)
+            await _pass_on(send, message)
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientGoneError:
+            pass
         except Exception as error:
             logger.exception("request %s failed", request_id, extra={"request_id": request_id})
             if has_started:
@@ -164,8 +168,19 @@ def settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
 
 
 async def _send(send: Send, reply: Reply) -> None:
-    await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
-    await send({"type": "http.response.body", "body": reply.body})
+    start = {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
+    await _pass_on(send, start)
+    await _pass_on(send, {"type": "http.response.body", "body": reply.body})
+
+
+async def _pass_on(send: Send, message: Message) -> None:
+    """Send a part of an answer, unless the connection ended and uvicorn has not heard of it yet."""
+    try:
+        await send(message)
+    except RuntimeError as error:
+        if "closed" not in str(error):
+            raise
+        raise ClientGoneError from error
 
 
 def _with_request_id(

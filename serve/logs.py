@@ -37,3 +37,6 @@ def start_log(style: Format) -> None:
     text = logging.Formatter("%(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if style == "json" else text)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # uvicorn warns of every request that is no HTTP: strangers could fill the log with it, and a
+    # server whose log nobody reads waits at its next line.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

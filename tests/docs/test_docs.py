@@ -216,7 +216,7 @@ def test_the_index_links_every_page():
 def known_flags() -> set[str]:
     """Every flag that some --help shows."""
     commands = [(export.cli.main, []), (serve.cli.main, []), (serve.cli.main, ["bench"])]
-    commands += [(serve.cli.main, ["score"])]
+    commands += [(serve.cli.main, [word]) for word in ("key", "score")]
     commands += [(train.cli.main, ["data", word]) for word in ("check", "show")]
     commands += [
         (train.cli.main, [word]) for word in ("compare", "report", "results", "probe", "search")
