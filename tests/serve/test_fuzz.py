@@ -71,13 +71,13 @@ def check_parser(seed, models):
 
 
 def test_any_body_is_read_as_python_reads_it_or_refused(serve_app):
-    models = serve_app().app.state.service.models
+    models = serve_app().app.state.service.names
     for seed in range(PARSER_CASES):
         check_parser(seed, models)
 
 
 def test_the_generator_makes_both_good_and_bad_requests(serve_app):
-    models = serve_app().app.state.service.models
+    models = serve_app().app.state.service.names
     outcomes = [parsed(*request_case(seed), models)[1] for seed in range(500)]
     refused = sum(isinstance(outcome, ApiError) for outcome in outcomes)
     assert 100 < refused < 400
