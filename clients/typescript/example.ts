@@ -8,8 +8,9 @@ for (const model of await client.models()) {
 }
 
 const answer = await client.predict({ inputs: [{ "0": 1 }, { "1": 1 }], top_k: 1 }, "example-1");
-for (const { labels, scores } of answer.predictions) {
-  console.log(labels.join(), scores[0]?.toFixed(3));
+for (const prediction of answer.predictions) {
+  // A model of images answers with masks instead.
+  if ("labels" in prediction) console.log(prediction.labels.join(), prediction.scores[0]?.toFixed(3));
 }
 console.log(answer.request_id);
 

@@ -8,6 +8,7 @@ export interface PredictRequest {
   top_k?: number | null;
   threshold?: number | "tuned" | "per-label" | null;
   model?: string | null;
+  mask?: "png" | "rle" | null;
 }
 
 export interface EmbedRequest {
@@ -32,9 +33,14 @@ export interface Prediction {
   scores: number[];
 }
 
+export interface MaskPrediction {
+  mask: string | number[];
+  coverage: number;
+}
+
 export interface PredictAnswer {
   model: ModelHead;
-  predictions: Prediction[];
+  predictions: Prediction[] | MaskPrediction[];
   latency_ms: LatencyMs;
   request_id: string;
 }
@@ -46,9 +52,15 @@ export interface EmbedAnswer {
   request_id: string;
 }
 
+export interface ImageSize {
+  height: number;
+  width: number;
+}
+
 export interface ModelInput {
   kind: string;
   width?: number | null;
+  image?: ImageSize | null;
   names?: string[] | null;
   encoding?: string | null;
   max_tokens?: number | null;
@@ -71,8 +83,16 @@ export interface ModelSummary {
   test_scores: Record<string, number>;
 }
 
+export interface CanaryShare {
+  version: string;
+  share: number;
+}
+
 export interface ModelList {
   models: ModelSummary[];
+  default: string | null;
+  aliases: Record<string, string>;
+  canary: Record<string, CanaryShare>;
 }
 
 export interface Problem {
