@@ -44,7 +44,7 @@ def series():
     meters.batch(rows=1, seconds=0.1)
     meters.answer(request_seconds=0.1, queue_seconds=0.1)
     telemetry.reject(manifest, 429, "busy")
-    for gauge in ("in_flight_requests", "ready_workers"):
+    for gauge in ("in_flight_requests", "ready_workers", "load_problems"):
         telemetry.watch(lambda: 0, gauge)
     for gauge in ("queued_rows", "load_seconds"):
         telemetry.watch(lambda: 0, gauge, manifest.name, manifest.method)

@@ -150,4 +150,6 @@ def test_nothing_warns_where_everything_is_zero():
     nothing = np.zeros((3, 2), bool)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [metric(nothing, nothing) for metric in ORACLES] == [0, 0, 0, 1, 0, 1, 0, 0, 0, 0]
+        values = {metric: metric(nothing, nothing) for metric in ORACLES}
+    right = (metrics.subset_accuracy, metrics.hamming_accuracy)
+    assert values == {metric: float(metric in right) for metric in ORACLES}
