@@ -81,7 +81,7 @@ def main() -> None:
     print(
         f"\nscores: test rows, threshold 0.5; times: {REQUESTS} one-row requests, client included"
         f"\n\ngo on with\n  . .venv/bin/activate"
-        f"\n  python -m serve {' '.join(map(str, paths))}      # then open http://127.0.0.1:8000/docs"
+        f"\n  python -m serve {' '.join(map(str, paths))}      # then open http://127.0.0.1:8000"
         f"\n  python -m train list                # methods and data sets"
         f"\n  python -m train seal --dataset my.csv --label-columns tags"
     )
