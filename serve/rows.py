@@ -86,7 +86,7 @@ def _numbers(inputs: list[Any], rules: RowRules, *, with_booleans: bool) -> Rows
     first, width = inputs[0], rules.width
     if isinstance(first, dict):
         stored = _stored(inputs, width, with_booleans=with_booleans)
-        return stored if rules.kind == "sparse" else DenseRows(_scattered(stored, width))
+        return stored if rules.kind == "sparse" else DenseRows(scattered(stored, width))
     if not isinstance(first, list):
         raise _first_row_error(first, width)
     if rules.kind == "features":
@@ -170,11 +170,12 @@ def _stored(rows: list[Any], width: int, *, with_booleans: bool) -> SparseRows:
             _check_values(index, row.values())
     counts = np.array([len(row) for row in rows], dtype=np.int64)
     stored = SparseRows(counts, _columns(rows, width), np.frombuffer(numbers, dtype=np.float32))
-    _check_stored(stored, width)
+    check_stored(stored, width)
     return stored
 
 
-def _check_stored(stored: SparseRows, width: int) -> None:
+def check_stored(stored: SparseRows, width: int) -> None:
+    """Refuse numbers that are not finite, and columns given twice; columns lie within the width."""
     row_of_number = np.repeat(np.arange(len(stored)), stored.counts)
     if not np.isfinite(stored.values).all():
         raise infinite_row_error(int(row_of_number[np.argmin(np.isfinite(stored.values))]))
@@ -186,7 +187,7 @@ def _check_stored(stored: SparseRows, width: int) -> None:
         raise InvalidInputError(f"row {row} gives column {column} twice: keep one of them")
 
 
-def _scattered(stored: SparseRows, width: int) -> Features:
+def scattered(stored: SparseRows, width: int) -> Features:
     """Stored values in their columns, (rows, width)."""
     features = np.zeros((len(stored), width), dtype=np.float32)
     features[np.repeat(np.arange(len(stored)), stored.counts), stored.columns] = stored.values

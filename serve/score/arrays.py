@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from serve.errors import InvalidInputError
 from serve.inputs import DenseRows, Rows, SparseRows
-from serve.rows import infinite_row_error, parse_rows, rows_of_array
+from serve.rows import check_stored, parse_rows, rows_of_array, scattered
 from serve.score.sources import Span, Wanted, places
 from train.errors import DataError
 
@@ -131,29 +131,21 @@ class Stored:
         with np.errstate(over="ignore"):
             values = self._values[stored].astype(np.float32)
         rows = SparseRows(np.diff(starts), self._columns[stored].astype(np.int64), values)
-        row_of_value = np.repeat(np.arange(span.rows), rows.counts)
-        _check(rows, row_of_value, self._rules.width)
-        if self._rules.kind == "sparse":
-            return rows
-        features = np.zeros((span.rows, self._rules.width), dtype=np.float32)
-        features[row_of_value, rows.columns] = values
-        return DenseRows(features)
+        _check_columns(rows, self._rules.width)
+        check_stored(rows, self._rules.width)
+        return (
+            rows if self._rules.kind == "sparse" else DenseRows(scattered(rows, self._rules.width))
+        )
 
 
-def _check(rows: SparseRows, row_of_value: NDArray[np.int64], width: int) -> None:
+def _check_columns(rows: SparseRows, width: int) -> None:
     wrong = np.flatnonzero((rows.columns < 0) | (rows.columns >= width))
     if wrong.size:
-        row, column = row_of_value[wrong[0]], rows.columns[wrong[0]]
+        row = np.repeat(np.arange(len(rows)), rows.counts)[wrong[0]]
         raise InvalidInputError(
-            f"row {row} has column {column}, this model's columns are 0 to {width - 1}"
+            f"row {row} has column {rows.columns[wrong[0]]}, this model's columns are 0 to "
+            f"{width - 1}"
         )
-    if not np.isfinite(rows.values).all():
-        raise infinite_row_error(int(row_of_value[np.argmin(np.isfinite(rows.values))]))
-    cells = np.sort(row_of_value * width + rows.columns)
-    twice = np.flatnonzero(cells[1:] == cells[:-1])
-    if twice.size:
-        row, column = divmod(int(cells[twice[0]]), width)
-        raise InvalidInputError(f"row {row} gives column {column} twice: keep one of them")
 
 
 def open_array(path: Path, wanted: Wanted) -> Array | Stored:

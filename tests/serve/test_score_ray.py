@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,27 +15,6 @@ from serve.cli import main
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own
 DEADLINE_SECONDS = 200
 ROWS = 500
-
-
-@pytest.fixture
-def cluster(monkeypatch):
-    """A head and room for other nodes, on 127.0.0.1 alone."""
-    # Else Ray puts the address of the network card in place of 127.0.0.1.
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ray = pytest.importorskip("ray", reason="the extra ray is not installed")
-        from ray._private import ray_constants
-        from ray.cluster_utils import Cluster
-
-        monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
-        cluster = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 1, "node_ip_address": "127.0.0.1"},
-        )
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
 
 
 def is_scoring(node) -> bool:
@@ -51,8 +29,8 @@ def is_scoring(node) -> bool:
 
 
 @pytest.mark.timeout(400)
-def test_every_row_is_scored_once_though_a_node_dies(cluster, bundle_path, model, tmp_path):
-    node = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
+def test_every_row_is_scored_once_though_a_node_dies(ray_cluster, bundle_path, model, tmp_path):
+    node = ray_cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
     rows, out = model.rows(ROWS, seed=9), tmp_path / "out"
     np.save(tmp_path / "rows.npy", np.array(rows, dtype=np.float32))
     there_when_killed = []
@@ -63,7 +41,7 @@ def test_every_row_is_scored_once_though_a_node_dies(cluster, bundle_path, model
         while time.monotonic() - began < DEADLINE_SECONDS:
             there = len(list(out.glob("chunks/[!.]*")))
             if there >= 20 and is_scoring(node):
-                cluster.remove_node(node, allow_graceful=False)
+                ray_cluster.remove_node(node, allow_graceful=False)
                 there_when_killed.append(there)
                 return
             time.sleep(0.002)
@@ -71,7 +49,7 @@ def test_every_row_is_scored_once_though_a_node_dies(cluster, bundle_path, model
     killer = threading.Thread(target=kill_when_both_work)
     killer.start()
     words = ["--input", tmp_path / "rows.npy", "--output", out, "--chunk-rows", "1"]
-    words += ["--engine", "ray", "--address", cluster.address]
+    words += ["--engine", "ray", "--address", ray_cluster.address]
     assert main(["score", str(bundle_path), *map(str, words)]) == 0
     killer.join()
     assert there_when_killed[0] < ROWS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import warnings
 
 import pytest
 
@@ -17,30 +16,9 @@ DEADLINE_SECONDS = 200
 TRIALS = 8
 
 
-@pytest.fixture
-def cluster(monkeypatch):
-    """A head and room for other nodes, on 127.0.0.1 alone."""
-    # Else Ray puts the address of the network card in place of 127.0.0.1.
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ray = pytest.importorskip("ray", reason="the extra ray is not installed")
-        from ray._private import ray_constants
-        from ray.cluster_utils import Cluster
-
-        monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
-        cluster = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 1, "node_ip_address": "127.0.0.1"},
-        )
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
-
-
 @pytest.mark.timeout(400)
-def test_trials_survive_the_death_of_a_node(cluster, tmp_path):
-    node = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
+def test_trials_survive_the_death_of_a_node(ray_cluster, tmp_path):
+    node = ray_cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
     killed = threading.Event()
 
     def kill_when_two_run():
@@ -48,7 +26,7 @@ def test_trials_survive_the_death_of_a_node(cluster, tmp_path):
         began = time.monotonic()
         while time.monotonic() - began < DEADLINE_SECONDS:
             if len(list(tmp_path.glob("trials/*/history.jsonl"))) >= 2:
-                cluster.remove_node(node, allow_graceful=False)
+                ray_cluster.remove_node(node, allow_graceful=False)
                 killed.set()
                 return
             time.sleep(0.05)
@@ -57,7 +35,7 @@ def test_trials_survive_the_death_of_a_node(cluster, tmp_path):
     killer.start()
     words = ["ce", "--dataset", "demo", "--epochs", "40", "--patience", "40", "--hidden", "20"]
     words += ["--vary", "lr", "--trials", str(TRIALS), "--out", str(tmp_path)]
-    assert main(["search", *words, "--engine", "ray", "--address", cluster.address]) == 0
+    assert main(["search", *words, "--engine", "ray", "--address", ray_cluster.address]) == 0
     killer.join()
     assert killed.is_set()
     trials = open_study(tmp_path).trials
