@@ -4,10 +4,10 @@ python -m benchmarks.text_serving
 
 A text encoder (MiniLM, frozen) is trained on generated texts and exported twice, in 32 and in 8
 bits. Then rounds over all contestants, a burst each, so that other work on the machine hits all:
-ONNX Runtime without a server, on the batches that our server would form; our server; our server
-with a thread for each core; our server with the graph in 8 bits; FastAPI around a `transformers`
-pipeline, whose requests run side by side on all cores. Ratios are medians over rounds; the CPU time
-of a text tells what cores and other work on the machine hide.
+ONNX Runtime without a server on one core, in the parts of like length that our server forms; our
+server with one worker; with its default, a worker for each core, in 32 and in 8 bits; FastAPI
+around a `transformers` pipeline, whose requests run side by side on all cores. Ratios are medians
+over rounds; the CPU time of a text tells what cores and other work on the machine hide.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -33,7 +34,8 @@ import onnxruntime as ort
 from pydantic import BaseModel
 
 from export.bundle import Bundle, load_bundle
-from train.encoding import TokenEncoder
+from serve.encoders import encoder_of
+from serve.inputs import TextRows
 
 TOPICS = {
     "sport": "football match goal team player season coach league",
@@ -128,9 +130,11 @@ def _wait(address: str) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far."""
+    """CPU time of a process and of those that it started, so far."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    started = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split()
+    return own + sum(map(cpu_seconds, map(int, started)))
 
 
 def served(
@@ -167,19 +171,17 @@ def served(
 
 
 def raw(bundle: Bundle, batches: list[list[str]]) -> Burst:
-    """Tokenise and run whole batches, one thread, nothing else."""
+    """Tokenise and run batches as a server does, one thread, nothing else."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = ort.InferenceSession(str(bundle.model_path), options)
-    content = (bundle.path / "tokenizer.json").read_text("utf-8")
-    encoder = TokenEncoder(content, bundle.manifest.input.max_tokens or 0)
+    encode = encoder_of(bundle)
     seconds, cpu = [], time.process_time()
     for batch in batches:
         started = time.perf_counter()
-        ids, mask = encoder.encode(batch)
-        feed = {"input_ids": ids, "attention_mask": mask, "k": np.array(TOP_K)}
-        session.run(["top_scores", "top_labels"], feed)
+        for feed in encode(TextRows(batch)).feeds:
+            session.run(["top_scores", "top_labels"], {**feed, "k": np.array(TOP_K)})
         seconds.append(time.perf_counter() - started)
     count = sum(map(len, batches))
     cpu = (time.process_time() - cpu) / count
@@ -195,24 +197,18 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
     at_once = min(64, options.texts * options.connections)
     batches = [texts[i : i + at_once] for i in range(0, len(texts), at_once)]
     with ExitStack() as stack:
-        ours = stack.enter_context(running("serve", str(full), "--port", "0"))
-        cores = str(os.cpu_count())
-        threaded = stack.enter_context(
-            running("serve", str(full), "--port", "0", "--threads", cores)
-        )
-        int8 = stack.enter_context(running("serve", str(small), "--port", "0"))
-        plain = stack.enter_context(running("benchmarks.text_serving", "--plain"))
-        contestants: dict[str, Callable[[], Burst]] = {
-            "onnxruntime alone": lambda: raw(bundle, batches),
-            "our server": lambda: served(ours, bodies, options.texts, options.connections),
-            "our server, all cores": lambda: served(
-                threaded, bodies, options.texts, options.connections
-            ),
-            "our server, int8": lambda: served(int8, bodies, options.texts, options.connections),
-            "FastAPI + transformers": lambda: served(
-                plain, bodies, options.texts, options.connections
-            ),
+        servers = {
+            "our server, 1 worker": running("serve", str(full), "--port", "0", "--workers", "1"),
+            "our server": running("serve", str(full), "--port", "0"),
+            "our server, int8": running("serve", str(small), "--port", "0"),
+            "FastAPI + transformers": running("benchmarks.text_serving", "--plain"),
         }
+        contestants: dict[str, Callable[[], Burst]] = {
+            "onnxruntime alone, 1 core": lambda: raw(bundle, batches)
+        }
+        for name, server in servers.items():
+            started = stack.enter_context(server)
+            contestants[name] = partial(served, started, bodies, options.texts, options.connections)
         rounds = [
             {name: burst() for name, burst in contestants.items()} for _ in range(options.rounds)
         ]
