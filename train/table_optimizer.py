@@ -60,12 +60,13 @@ class TableOptimizer:
     def step(self, loss: Tensor, borrowed: dict[str, Borrowed]) -> None:
         """Take one step down a loss that was computed with the borrowed rows."""
         leaves = [*(rows.values for rows in borrowed.values()), *self.others]
-        gradients = torch.autograd.grad(ranks.weighted(loss), leaves, materialize_grads=True)
+        share = ranks.weighted(torch.ones_like(loss))
+        gradients = torch.autograd.grad(loss, leaves, share, materialize_grads=True)
         borrowed, gradients = self._of_all_ranks(borrowed, gradients)
         if self.clip_norm < torch.inf:
             norm = nn.utils.get_total_norm(gradients)
-            share = (self.clip_norm / norm.add(1e-6)).clamp_max(1)
-            gradients = tuple(gradient.mul_(share) for gradient in gradients)
+            kept = (self.clip_norm / norm.add(1e-6)).clamp_max(1)
+            gradients = tuple(gradient.mul_(kept) for gradient in gradients)
         self.steps += 1
         for (name, rows), gradient in zip(borrowed.items(), gradients, strict=False):
             self._update(name, rows, gradient)
