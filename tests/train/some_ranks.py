@@ -20,8 +20,9 @@ from train.loop import Position, cpu_weights, fit, seed_everything
 
 # 17 and 15 rows: ranks have unequal parts. No other size of theirs is 17, 15, 9, 8 or 7.
 OPTIONS = {"epochs": 2, "batch_size": 17, "linear_batch_size": 17, "embedding": 10, "projection": 10, "inner_width": 10}
-# Draws for each pair of a row and a label, of which ranks have different numbers.
-BY_PAIR = "model"
+# Kinds that are put together of others which are here; and draws for each pair of a row and a
+# label, of which ranks have different numbers.
+LEFT_OUT = ("contrastive-", "uniform-i", "uniform-r", "within-batch-c", "within-batch-r", "model-")
 
 
 class SameDraws(TorchDispatchMode):
@@ -86,7 +87,7 @@ def cases() -> dict[str, tuple[str, dict[str, object]]]:
     for name in STEPPED:
         kinds = {**(methods.load(name).Config.KINDS or {"": {}}), **VARIANTS.get(name, {})}
         for kind, variant in kinds.items():
-            if variant.get("sampler") != BY_PAIR and not kind.startswith("contrastive-"):
+            if not kind.startswith(LEFT_OUT) and (kind == "msc-ft" or not kind.endswith("-ft")):
                 found[f"{name} {kind}".strip()] = (name, variant)
     return found
 
