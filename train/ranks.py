@@ -120,7 +120,8 @@ def _contact() -> Iterator[None]:
         yield
     except RuntimeError as error:
         assert _group.roll_call is not None  # noqa: S101 - there are messages only among several
-        raise RankLostError(_group.roll_call.missing()) from error
+        reason = str(error).partition("\n")[0]
+        raise RankLostError(f"{_group.roll_call.missing()} ({reason})") from error
 
 
 def tells(error: UserError) -> bool:

@@ -22,12 +22,12 @@ class RollCall:
         self.store.set(f"process/{rank}", f"{socket.gethostname()} {os.getpid()}")
 
     def missing(self) -> str:
-        """A sentence about the processes that are gone, as far as the others can tell."""
+        """What became of the processes that do not answer, as far as this one can tell."""
         gone = self._gone()
-        lost = "another process"
-        if gone:
-            lost = f"rank {', '.join(map(str, gone))}"
-        return f"{lost} of {self.size} was lost"
+        if not gone:
+            return f"a message to the other {self.size - 1} of {self.size} processes failed"
+        numbers = ", ".join(map(str, gone))
+        return f"rank{'s' * (len(gone) > 1)} {numbers} of {self.size} {'were' if len(gone) > 1 else 'was'} lost"
 
     def tells(self, kind: str) -> bool:
         """Whether to tell the user about a mistake: unless a lower rank tells of the same kind."""

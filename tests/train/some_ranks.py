@@ -8,6 +8,7 @@ whole batch and takes what its own rows get.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,9 +18,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from train import methods, ranks
 from train.loop import Position, cpu_weights, fit, seed_everything
+from train.storage import SCHEMA_VERSION, save
 
 # 17 and 15 rows: ranks have unequal parts. No other size of theirs is 17, 15, 9, 8 or 7.
-OPTIONS = {"epochs": 2, "batch_size": 17, "linear_batch_size": 17, "embedding": 10, "projection": 10, "inner_width": 10}
+OPTIONS = {
+    "epochs": 2,
+    "batch_size": 17,
+    "linear_batch_size": 17,
+    "embedding": 10,
+    "projection": 10,
+    "inner_width": 10,
+}
 # Kinds that are put together of others which are here; and draws for each pair of a row and a
 # label, of which ranks have different numbers.
 LEFT_OUT = ("contrastive-", "uniform-i", "uniform-r", "within-batch-c", "within-batch-r", "model-")
@@ -54,21 +63,23 @@ class SameDraws(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
+        assert name not in ("multinomial", "poisson", "bernoulli", "native_dropout"), name
         if name in ("rand", "randn"):
             return self.drawn(list(args[0]), name)
         if name in ("rand_like", "randn_like"):
             return self.drawn(list(args[0].shape), name.removesuffix("_like"))
         if name == "randint":
             return self.drawn(list(args[1]), name, args[0])
-        if name == "normal_":
-            return args[0].copy_(self.drawn(list(args[0].shape), "randn"))
-        if name == "uniform_":
-            low, high = args[1:]
-            return args[0].copy_(self.drawn(list(args[0].shape), "rand") * (high - low) + low)
-        if name == "bernoulli_":
-            return args[0].copy_(self.drawn(list(args[0].shape), "rand") < (*args, 0.5)[1])
-        assert name not in ("multinomial", "poisson", "bernoulli", "native_dropout"), name
+        if name in ("normal_", "uniform_", "bernoulli_"):
+            return args[0].copy_(self.filled(name, *args))
         return func(*args, **(kwargs or {}))
+
+    def filled(self, name: str, into: torch.Tensor, *settings: float) -> torch.Tensor:
+        values = self.drawn(list(into.shape), "randn" if name == "normal_" else "rand")
+        if name == "bernoulli_":
+            return values < (settings or (0.5,))[0]
+        low, high = settings or (0.0, 1.0)
+        return values * (high - low) + low if name == "uniform_" else values
 
 
 class NoBatch(StepCounter):
@@ -128,7 +139,7 @@ def main(path: str, words: list[str]) -> None:
                 for name, value in own.items():
                     assert torch.equal(value, theirs[case][name]), f"{case}: {name} differs by rank"
         if ranks.is_first():
-            torch.save(found, path)
+            save({"schema": SCHEMA_VERSION, "found": found}, Path(path))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 from some_ranks import cases
 
 from train.checkpoint import load_checkpoint
+from train.storage import load
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("some_ranks.py")
@@ -40,7 +41,7 @@ def outcomes(tmp_path_factory):
     for name, launcher in {"one": ALONE, "two": [*TORCHRUN, "2"]}.items():
         done = run([*launcher, str(PROGRAM), name], folder)
         assert done.returncode == 0, done.stderr[-3000:]
-    return [torch.load(folder / name) for name in ("one", "two")]
+    return [load(folder / name)["found"] for name in ("one", "two")]
 
 
 @pytest.mark.parametrize("case", cases())
@@ -124,21 +125,32 @@ def test_a_stopped_run_goes_on_to_the_weights_of_one_that_was_not(data, tmp_path
     assert (one.epoch, one.scores) == (other.epoch, other.scores)
 
 
-@pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_without_one_of_its_ranks_a_run_ends_and_goes_on_alone(lost, data, tmp_path):
+def test_without_one_of_its_ranks_a_run_ends_and_goes_on_alone(data, tmp_path):
     words = training(data, "--epochs", "100000")
     process = begun([*TORCHRUN, "2", *words], tmp_path)
-    kill_rank(lost, process)
+    kill_rank(1, process)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
-    sentence = f"error: rank {lost} of 2 was lost; run keeps what was saved. Go on with:\n"
-    assert err.count(sentence) == 1, err
+    assert err.count("error: rank 1 of 2 was lost (") == 1, err
+    assert err.count("); run keeps what was saved. Go on with:\n") == 1, err
     assert f"torchrun --nproc-per-node 2 {' '.join(words[:3])}" in err
     assert "--resume\n" in err
     saved = epochs(tmp_path)[-1]
     alone = run([*ALONE, *training(data, "--epochs", str(saved + 2), "--resume")], tmp_path)
     assert alone.returncode == 0, alone.stderr
     assert epochs(tmp_path) == list(range(1, saved + 3))
+
+
+@pytest.mark.slow
+def test_torchrun_begins_lost_ranks_anew_and_they_go_on(data, tmp_path):
+    words = training(data, "--epochs", "200", "--overwrite")
+    process = begun([*TORCHRUN, "2", "--max-restarts", "1", *words], tmp_path)
+    kill_rank(0, process)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert err.count("error: rank 0 of 2 was lost") == 1, err
+    assert "best epoch" in out
+    assert epochs(tmp_path) == list(range(1, 201))
 
 
 def test_a_method_fitted_in_one_go_is_refused_once(data, tmp_path):
