@@ -82,7 +82,11 @@ def local_rank() -> int:
 
 def restarted() -> bool:
     """Whether torchrun began these processes anew (`--max-restarts`)."""
-    return size() > 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    return size() > 1 and _attempt() != "0"
+
+
+def _attempt() -> str:
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 def launcher() -> list[str]:
@@ -100,12 +104,14 @@ def joined() -> Iterator[None]:
     if not dist.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
         yield
         return
-    store, own, count = next(rendezvous("env://", timeout=TIMEOUT))
+    found, own, count = next(rendezvous("env://", timeout=TIMEOUT))
+    # Processes that are begun anew must not read where those before them listened.
+    store = PrefixStore(f"labelwright/{_attempt()}", found)
     # Numbers on the host, such as whether to stop, need not wait for a GPU.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=own, world_size=count, timeout=TIMEOUT)
     _group.rank, _group.size = own, count
-    _group.roll_call = RollCall(PrefixStore("labelwright", store), own, count)
+    _group.roll_call = RollCall(store, own, count)
     try:
         yield
     finally:

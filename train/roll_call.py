@@ -6,7 +6,7 @@ import os
 import socket
 import time
 
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import Store
 
 PATIENCE = 3.0
 """Seconds for the others to notice, too, that somebody is missing."""
@@ -16,9 +16,7 @@ class RollCall:
     """Notes that processes leave for each other in torchrun's store, which outlives them."""
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self.store = PrefixStore(attempt, store)
+        self.store, self.rank, self.size = store, rank, size
         self.store.set(f"process/{rank}", f"{socket.gethostname()} {os.getpid()}")
 
     def missing(self) -> str:
@@ -26,8 +24,8 @@ class RollCall:
         gone = self._gone()
         if not gone:
             return f"a message to the other {self.size - 1} of {self.size} processes failed"
-        numbers = ", ".join(map(str, gone))
-        return f"rank{'s' * (len(gone) > 1)} {numbers} of {self.size} {'were' if len(gone) > 1 else 'was'} lost"
+        who, were = ("rank", "was") if len(gone) == 1 else ("ranks", "were")
+        return f"{who} {', '.join(map(str, gone))} of {self.size} {were} lost"
 
     def tells(self, kind: str) -> bool:
         """Whether to tell the user about a mistake: unless a lower rank tells of the same kind."""
