@@ -305,21 +305,34 @@ def to_rows(matrix: np.ndarray | sparse.csr_array, device: torch.device) -> Labe
 
 
 def batch_order(
-    n_rows: int, batch_size: int, seed: int, epoch: int, lengths: Tensor | None = None
+    n_rows: int,
+    batch_size: int,
+    seed: int,
+    epoch: int,
+    lengths: Tensor | None = None,
+    least: int = 1,
 ) -> tuple[Tensor, ...]:
     """The row numbers of each batch of one epoch; the same for the same seed and epoch.
 
     Drawn apart from the global generator, so that a resumed epoch needs no stored permutation.
-    Where rows have `lengths`, (rows,), those of a batch are alike.
+    Where rows have `lengths`, (rows,), those of a batch are alike. Fewer than `least` rows that are
+    left over go to the batch before them.
     """
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     order = torch.randperm(n_rows, generator=generator)
     if lengths is None:
-        return tuple(torch.split(order, batch_size))
-    pools = torch.split(order, batch_size * POOLED_BATCHES)
+        return _cut(order, batch_size, least)
+    pools = _cut(order, batch_size * POOLED_BATCHES, least)
     by_length = [pool[lengths[pool].argsort(stable=True)] for pool in pools]
-    batches = [batch for pool in by_length for batch in torch.split(pool, batch_size)]
+    batches = [batch for pool in by_length for batch in _cut(pool, batch_size, least)]
     return tuple(batches[i] for i in torch.randperm(len(batches), generator=generator).tolist())
+
+
+def _cut(order: Tensor, batch_size: int, least: int) -> tuple[Tensor, ...]:
+    *parts, last = torch.split(order, batch_size)
+    if parts and len(last) < least:
+        last = torch.cat([parts.pop(), last])
+    return (*parts, last)
 
 
 def in_order(n_rows: int, batch_size: int) -> Iterator[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from train.errors import needs_extra, run_command
+from train.errors import EXIT_USAGE, UserError, needs_extra, run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -14,5 +14,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(argv: Sequence[str]) -> int:
     with needs_extra("train", "training"):
-        from train.commands import dispatch  # noqa: PLC0415 - needs the extra, which may be missing
-    return dispatch(argv)
+        from train import ranks  # noqa: PLC0415 - needs the extra, which may be missing
+        from train.commands import dispatch  # noqa: PLC0415 - as above
+    with ranks.joined():
+        try:
+            return dispatch(argv)
+        except UserError as error:
+            if ranks.tells(error):
+                raise
+            return EXIT_USAGE  # another rank says the same

@@ -9,7 +9,7 @@ from types import ModuleType
 from rich.console import Console
 from rich.table import Table
 
-from train import methods
+from train import methods, ranks
 from train.compare_command import compare_command
 from train.config import TEXT_OPTIONS, config_values
 from train.data_commands import data_command
@@ -19,7 +19,7 @@ from train.listing import dataset_table, method_table
 from train.parsing import parse_run
 from train.preparing import Prepared, prepare
 from train.results_command import results_command
-from train.training import train
+from train.training import Result, train
 
 USAGE = """\
 usage: python -m train METHOD --dataset NAME|FILE [options]
@@ -46,7 +46,7 @@ example: python -m train seal --dataset demo
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run the command that the first word names; any other word is a method to train."""
-    console = Console()
+    console = Console(quiet=not ranks.is_first())
     if not argv or argv[0] in ("-h", "--help"):
         rows = (
             f"  {name:<15} {methods.summary(methods.load(name))}" for name in methods.available()
@@ -64,6 +64,10 @@ def dispatch(argv: Sequence[str]) -> int:
         "masks": _masks_command,
     }
     if argv[0] in commands:
+        if ranks.size() > 1:
+            raise ConfigError(
+                f"torchrun is for training a method: start {argv[0]!r} with `python -m train`"
+            )
         return commands[argv[0]](console, argv[1:])
     return _train_command(console, argv[0], argv[1:])
 
@@ -112,29 +116,42 @@ def _masks_command(console: Console, argv: Sequence[str]) -> int:
 
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:
     options, config = parse_run(method_name, argv)
-    command = shlex.join(["python", "-m", "train", method_name, *argv])
+    command = shlex.join([*ranks.launcher(), "-m", "train", method_name, *argv])
     report = _report() if options.report else None
     prepared = prepare(method_name, config, options, command)
     if report:
         report.check_size(prepared.problem, prepared.run.path)
     _print_settings(console, prepared)
-    with TrainingDisplay(console, enabled=options.progress) as display:
-        result = train(prepared, display)
+    try:
+        with TrainingDisplay(console, enabled=options.progress and ranks.is_first()) as display:
+            result = train(prepared, display)
+        if ranks.is_first():
+            _tell(console, prepared, result)
+        if report and ranks.is_first() and not result.interrupted:
+            report.report_run(console, result.run)
+        ranks.barrier()  # torchrun ends those that remain when one ends otherwise than with 0
+    except ranks.RankLostError as error:
+        raise ranks.RankLostError(
+            f"{error}; {prepared.run.path} keeps what was saved. Go on with:\n"
+            f"  {_resuming(command)}"
+        ) from error
+    return EXIT_INTERRUPTED if result.interrupted else EXIT_OK
+
+
+def _tell(console: Console, prepared: Prepared, result: Result) -> None:
+    """Say how training ended, and what to do next."""
     position = result.position
-    title = f"{prepared.data.name}, {method_name}, seed {options.seed}"
+    title = f"{prepared.data.name}, {prepared.method_name}, seed {prepared.options.seed}"
     if position.epoch:
         title += f", best epoch {position.best_epoch} of {position.epoch}"
     console.print(score_table(title, result.judgement))
     if result.interrupted:
         held = "an untrained model: its stage had not begun" if result.stages_left else "the best"
         print(f"interrupted; {result.run.model} holds {held} so far. Go on with:")
-        print(f"  {_resuming(command)}")
-        return EXIT_INTERRUPTED
-    if report:
-        report.report_run(console, result.run)
+        print(f"  {_resuming(prepared.command)}")
+        return
     print(f"saved {result.run.model} after {position.seconds:.1f} s of training. Next:")
     print(f"  python -m export {shlex.quote(str(result.run.model))}")
-    return EXIT_OK
 
 
 def _resuming(command: str) -> str:

@@ -83,7 +83,7 @@ class TrainingConfig(MethodConfig):
     """What the best epoch is judged by; `tuned`: each F1 at its best threshold of 0.1 ... 0.9;
     `ndcg@5`: the five best labels, on 4,096 rows at most; `mean_iou`: of masks."""
     batch_size: int = 32
-    """Rows in a training batch."""
+    """Rows in a training batch, of all processes together."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from train import ranks
 from train.batches import Inputs
 from train.config import TokenConfig, require_fraction, require_positive
 from train.feedforward import Widths, feature_net, task_net
@@ -294,7 +295,7 @@ class Dvn(EnergyLearner):
             candidates.append(y)
         sets = torch.stack(candidates, 1)  # (batch, 3, labels)
         loss = regression(self.energy_net(x, sets), value(sets, y))
-        self.optimizer.step(loss)
+        self.optimizer.step(ranks.row_sum(loss))
         return {"regression": loss.detach() / len(x)}
 
 
@@ -312,5 +313,5 @@ class Nce(PretrainedLearner):
         noise = self.structure.noise(self.frozen_logits(x))
         candidates = noise.candidates(y, self.config.samples)
         loss = nce_ranking(self.energy_net(x, candidates), noise.log_probability(candidates))
-        self.optimizer.step(loss)
+        self.optimizer.step(ranks.row_sum(loss))
         return {"nce": loss.detach() / len(x)}

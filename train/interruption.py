@@ -20,16 +20,19 @@ class _Flag:
 
 
 @contextmanager
-def interruptions() -> Iterator[_Flag]:
-    """Turn the first SIGINT or SIGTERM into a flag, so that the current step can finish."""
+def interruptions(*, once: bool = True) -> Iterator[_Flag]:
+    """Turn SIGINT and SIGTERM into a flag, so that the current step can finish.
+
+    once: only the first; a second one has its usual effect.
+    """
     stop = _Flag()
     numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
         stop.raised = True
-        # A second one means it: give it back its usual effect.
-        signal.signal(number, before[number])
+        if once:  # a second one means it: give it back its usual effect
+            signal.signal(number, before[number])
 
     for number in before:
         signal.signal(number, ask_to_stop)

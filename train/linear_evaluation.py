@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from train import ranks
 from train.batches import Inputs, scoring_order
 from train.errors import ConfigError
 from train.method import Method
@@ -63,10 +64,10 @@ class HeadGrid:
             logits, y[:, None, None].expand_as(logits), reduction="none"
         ).mean(0)
         self.adam.zero_grad()
-        losses.sum().backward()
+        ranks.backward(losses.sum(), [*self.weights, *self.biases])
         self.adam.step()
         self.steps += 1
-        return losses.detach().sum(2).mean(1).min()
+        return ranks.total(ranks.weighted(losses.detach().sum(2).mean(1))).min()
 
     def logits(self, features: Inputs) -> Tensor:
         """Map features (batch, size) to (batch, grid, initialisations, labels)."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from train import ranks
 from train.batches import Rows, TokenRows, batch_order, scoring_order
 from train.config import TrainingConfig
 from train.errors import UserError
@@ -131,11 +132,13 @@ def _stage_is_done(position: Position, config: TrainingConfig) -> bool:
 
 def _enter_next_stage(method: Method, position: Position) -> None:
     """Go on from the best weights of the stage that ended."""
-    method.predictor.load_state_dict(position.best_weights)
+    method.predictor.load_state_dict(ranks.from_first(position.best_weights))
     position.stage, position.stage_start = position.stage + 1, position.epoch
     position.best_score, position.best_epoch = float("-inf"), position.epoch
     position.best_weights, position.best_teacher = {}, {}
     method.enter_stage(position.stage)
+    if ranks.size() > 1:  # what the stage begins with was drawn by each rank for itself
+        method.load_state_dict(ranks.from_first(method.state_dict()))
 
 
 def _run_epoch(
@@ -150,12 +153,16 @@ def _run_epoch(
     """Do the rest of the current epoch; return whether it was stopped before its end."""
     x = problem.train.x
     lengths = x.lengths if isinstance(x, TokenRows) else None
-    batches = batch_order(len(x), config.batch_size, seed, position.epoch, lengths)
+    batches = batch_order(
+        len(x), config.batch_size, seed, position.epoch, lengths, least=ranks.size()
+    )
     # Summed on the device: reading a loss every step would wait for the GPU every step.
-    sums = {name: torch.tensor(value) for name, value in position.loss_sums.items()}
+    begun = ranks.is_first()  # the others' sums are in that of the first
+    sums = {name: torch.tensor(value * begun) for name, value in position.loss_sums.items()}
     saver = observer if isinstance(observer, Saver) else None
     method.predictor.train()
-    for index in batches[position.step :]:
+    for batch in batches[position.step :]:
+        index = ranks.begin_batch(batch, seed, position.epoch, position.step)
         rows = index.to(problem.device)
         # Texts lie on the host: asked by row numbers from the device, they would wait for it.
         inputs = x.batch(rows if lengths is None else index)
@@ -163,18 +170,19 @@ def _run_epoch(
         targets = y.lists(rows) if method.takes_label_lists else y.take(rows)
         losses = method.step(*problem.views(inputs, targets))
         for name, loss in losses.items():
-            sums[name] = sums[name].to(loss.device) + loss if name in sums else loss
+            counted = ranks.weighted(loss)
+            sums[name] = sums[name].to(loss.device) + counted if name in sums else counted
         position.step += 1
         observer.on_step(position, len(batches), losses)
-        if position.step < len(batches):
-            stops, saves = should_stop(), saver is not None and saver.is_due()
+        if position.step < len(batches) and ranks.agree_after(position.step):
+            stops, saves = ranks.any_of(should_stop(), saver is not None and saver.is_due())
             if stops or saves:
-                position.loss_sums = {name: float(value) for name, value in sums.items()}
+                position.loss_sums = ranks.totals(sums)
             if stops:
                 return True
             if saver is not None and saves:
                 saver.save(position)
-    position.loss_sums = {name: float(value) / len(batches) for name, value in sums.items()}
+    position.loss_sums = {k: value / len(batches) for k, value in ranks.totals(sums).items()}
     return False
 
 
@@ -195,8 +203,9 @@ def _finish_epoch(
     method.end_epoch(score)
     if score > position.best_score:
         position.best_score, position.best_epoch = score, position.epoch
-        position.best_weights = cpu_weights(method.predictor, position.best_weights)
-        position.best_teacher = cpu_weights(method.teacher, position.best_teacher)
+        if ranks.is_first():
+            position.best_weights = cpu_weights(method.predictor, position.best_weights)
+            position.best_teacher = cpu_weights(method.teacher, position.best_teacher)
     place = {"epoch": position.epoch, "stage": position.stage}
     measured = {f"validation_{config.monitor}": score}
     position.history.append({**place, **losses, **measured})
@@ -213,15 +222,18 @@ def validation_score(
     if monitor == "ndcg@5":
         index = torch.arange(0, n_rows, -(-n_rows // MONITORED_ROWS))
         top = top_labels(predictor, part.x, n_labels, device, k=5, index=index)
-        return monitored_score(top, part.targets[index.numpy()], monitor)
+        return ranks.on_first(lambda: monitored_score(top, part.targets[index.numpy()], monitor))
     (scores,) = scores_of(predictor, (part,), device)
-    return monitored_score(scores, part.targets, monitor)
+    return ranks.on_first(lambda: monitored_score(scores, part.targets, monitor))
 
 
 def scores_of(
     predictor: nn.Module, parts: Sequence[Part], device: torch.device
 ) -> tuple[Judged, ...]:
-    """Scores of all rows: of every label, or of the best where any matrix would be too large."""
+    """Scores of all rows: of every label, or of the best where any matrix would be too large.
+
+    Ranks score in turn, and the first alone gets all; so it is with `predict`.
+    """
     if any(keeps_best_only(*part.targets.shape) for part in parts):
         return tuple(top_labels(predictor, part.x, part.targets.shape[1], device) for part in parts)
     return tuple(predict(predictor, part.x, device) for part in parts)
@@ -233,9 +245,13 @@ def predict(predictor: nn.Module, rows: Rows, device: torch.device) -> np.ndarra
     was_training = predictor.training
     predictor.eval()
     order = scoring_order(rows)
-    scores = [predictor(rows.take(index.to(device))).sigmoid().cpu() for index in order]
+    scores = [
+        predictor(rows.take(index.to(device))).sigmoid().cpu() for index in ranks.in_turn(order)
+    ]
     predictor.train(was_training)
-    in_turn = torch.cat(scores)
+    in_turn = ranks.collected(scores, [len(index) for index in order])
+    if not ranks.is_first():
+        return in_turn.numpy()
     if isinstance(rows, TokenRows):  # others come in their own order
         in_turn = in_turn[torch.cat(order).argsort()]
     return in_turn.numpy()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from train import ranks
 from train.nets.text import TextEncoder
 
 CLIP_NORM = 10.0
@@ -67,7 +68,7 @@ class TaskOptimizer:
     def step(self, loss: Tensor) -> None:
         """Take one step down the loss; networks the loss merely passes through get no gradient."""
         self.adam.zero_grad()
-        loss.backward(inputs=self.parameters)
+        ranks.backward(loss, self.parameters)
         nn.utils.clip_grad_norm_(self.parameters, CLIP_NORM)
         self.adam.step()
 
@@ -96,13 +97,14 @@ class ScheduledOptimizer:
         weight_decay: float,
         schedule: Callable[[Optimizer], LRScheduler],
     ) -> None:
-        self.adam = torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay, fused=True)
+        self.parameters = list(parameters)
+        self.adam = torch.optim.Adam(self.parameters, lr=lr, weight_decay=weight_decay, fused=True)
         self.schedule = schedule(self.adam)
 
     def step(self, loss: Tensor) -> None:
         """Take one step down the loss."""
         self.adam.zero_grad()
-        loss.backward()
+        ranks.backward(loss, self.parameters)
         self.adam.step()
 
     def end_epoch(self) -> None:
@@ -162,7 +164,7 @@ class PlannedOptimizer:
             group["lr"] = group["peak"] * self.plan(min(1.0, self.steps / self.n_steps))
         self.adam.zero_grad()
         scaled = loss if self.scaler is None else self.scaler.scale(loss)
-        scaled.backward(inputs=self.parameters)
+        ranks.backward(scaled, self.parameters)
         if self.scaler is not None:
             self.scaler.unscale_(self.adam)
         nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)

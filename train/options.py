@@ -58,7 +58,7 @@ class RunOptions(DataOptions):
     seed: int = 0
     """Of initialisation, batches, dropout and sampling."""
     device: str = "auto"
-    """`cpu`, `cuda`, `cuda:N`, or `auto`: the GPU where there is one."""
+    """`cpu`, `cuda`, `cuda:N`, or `auto`: the GPU where there is one; of torchrun, each its own."""
     threads: int = 1
     """CPU threads. More help large networks on an idle machine, and hurt badly on a busy one."""
     out: Path | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from train import methods
+from train import methods, ranks
 from train.config import MethodConfig, TrainingConfig
 from train.data import MultiLabelData, Split, load_dataset, make_split
 from train.errors import ConfigError
@@ -51,6 +51,11 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
         raise ConfigError(
             f"{method_name} is fitted in one go, so there is nothing to resume: leave out --resume"
         )
+    if ranks.size() > 1 and not isinstance(config, TrainingConfig):
+        raise ConfigError(
+            f"{method_name} is fitted in one go, in one process: start it with `python -m train`, "
+            "not with torchrun"
+        )
     if options.tensorboard:
         if not isinstance(config, TrainingConfig):
             raise ConfigError(
@@ -60,12 +65,14 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
         summary_writer()
     torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
-    data, split = load_split(options)
+    data, split = ranks.one_by_one(lambda: load_split(options))
     methods.check_task(method_name, data.task)
     out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"
-    texts = encode_texts(data, split, config, device, progress=options.progress)
+    progress = options.progress and ranks.is_first()
+    texts = ranks.one_by_one(lambda: encode_texts(data, split, config, device, progress=progress))
     problem = make_problem(data, split, device, config.scaling, texts)
-    run = open_run(out, resume=options.resume, overwrite=options.overwrite)
+    options = replace(options, resume=options.resume or ranks.on_first(lambda: _goes_on(out)))
+    run = ranks.on_first(lambda: open_run(out, resume=options.resume, overwrite=options.overwrite))
     return Prepared(
         method_name=method_name,
         config=config,
@@ -78,3 +85,8 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
         command=command,
         commit=revision(),
     )
+
+
+def _goes_on(out: Path) -> bool:
+    """Whether processes that torchrun started anew left something in the run folder."""
+    return ranks.restarted() and any(file.exists() for file in RunFolder(out).files())

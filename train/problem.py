@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from train import ranks
 from train.batches import GREATEST_DENSITY, DenseRows, Inputs, LabelRows, Rows, TokenRows, to_rows
 from train.crops import corner_places, crop_rows, random_crops
 from train.data import MultiLabelData, Split
@@ -258,9 +259,15 @@ def _brightness(width: int) -> Scaling:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Turn `--device` into a device that is really there."""
+    """Turn `--device` into a device that is really there; each rank has a GPU of its own."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if ranks.size() > 1 and name.startswith("cuda:"):
+        raise ConfigError(
+            f"--device {name}: each process takes a GPU of its own; use --device cuda"
+        )
+    if ranks.size() > 1 and name == "cuda":
+        name = f"cuda:{ranks.local_rank()}"
     try:
         device = torch.device(name)
     except RuntimeError as error:

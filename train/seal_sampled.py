@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from train import segments
+from train import ranks, segments
 from train.batches import Inputs, LabelLists, SparseBatch
 from train.errors import ConfigError
 from train.losses import LabelNoise, nce_ranking, ranking, task_objective
@@ -111,15 +111,17 @@ def draw_vocabulary(
     x: Inputs, y: LabelLists, count: int, generator: torch.Generator | None = None
 ) -> Vocabulary:
     """Choose the labels of the batch and `count` more, drawn with replacement from all."""
-    n_pairs, (n_rows, n_labels) = len(y.labels), y.shape
+    n_rows, n_labels = y.shape
     device = y.labels.device
     drawn = torch.randint(n_labels, (count,), generator=generator, device=device)
-    labels, places = segments.distinct(torch.cat([y.labels, drawn]))
-    own, others = places[:n_pairs], places[n_pairs:]
-    in_batch = torch.zeros(len(labels), device=device).index_fill_(0, own, 1.0)
+    of_batch = ranks.whole_lists(y.rows, y.labels)
+    labels, places = segments.distinct(torch.cat([of_batch, drawn]))
+    in_batch_places, others = places[: len(of_batch)], places[len(of_batch) :]
+    in_batch = torch.zeros(len(labels), device=device).index_fill_(0, in_batch_places, 1.0)
     times = torch.zeros(len(labels), device=device).index_add_(
         0, others, torch.full((count,), n_labels / count, device=device)
     )
+    own = torch.searchsorted(labels, y.labels)
     truth = torch.zeros(n_rows * len(labels), device=device)
     truth.index_fill_(0, y.rows * len(labels) + own, 1.0)
     features, x = x.narrowed() if isinstance(x, SparseBatch) else (None, x)
@@ -173,7 +175,8 @@ class SealSampled(Method):
 
     def step(self, x: Inputs, y: LabelLists) -> dict[str, Tensor]:
         """All inner steps of both networks on one batch."""
-        batch = draw_vocabulary(x, y, self.config.negatives)
+        generator = ranks.common_generator(y.labels.device)
+        batch = draw_vocabulary(x, y, self.config.negatives, generator)
         for _ in range(self.config.task_steps):
             for _ in range(self.config.loss_steps):
                 loss = self._loss_net_step(batch)
@@ -191,7 +194,7 @@ class SealSampled(Method):
             loss = ranking(scores)
         else:
             loss = nce_ranking(scores, noise.log_probability(candidates))
-        self.loss_optimizer.step(loss, rows)
+        self.loss_optimizer.step(ranks.row_sum(loss), rows)
         return loss.detach() / len(batch.truth)
 
     def _task_net_step(self, batch: Vocabulary) -> dict[str, Tensor]:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from train import ranks, segments
+
 
 @dataclass(frozen=True)
 class Borrowed:
@@ -58,17 +60,39 @@ class TableOptimizer:
     def step(self, loss: Tensor, borrowed: dict[str, Borrowed]) -> None:
         """Take one step down a loss that was computed with the borrowed rows."""
         leaves = [*(rows.values for rows in borrowed.values()), *self.others]
-        gradients = torch.autograd.grad(loss, leaves, materialize_grads=True)
+        share = ranks.weighted(torch.ones_like(loss))
+        gradients = torch.autograd.grad(loss, leaves, share, materialize_grads=True)
+        borrowed, gradients = self._of_all_ranks(borrowed, gradients)
         if self.clip_norm < torch.inf:
             norm = nn.utils.get_total_norm(gradients)
-            share = (self.clip_norm / norm.add(1e-6)).clamp_max(1)
-            gradients = tuple(gradient.mul_(share) for gradient in gradients)
+            kept = (self.clip_norm / norm.add(1e-6)).clamp_max(1)
+            gradients = tuple(gradient.mul_(kept) for gradient in gradients)
         self.steps += 1
         for (name, rows), gradient in zip(borrowed.items(), gradients, strict=False):
             self._update(name, rows, gradient)
         for parameter, gradient in zip(self.others, gradients[len(borrowed) :], strict=True):
             parameter.grad = gradient
         self.adam.step()
+
+    def _of_all_ranks(
+        self, borrowed: dict[str, Borrowed], gradients: tuple[Tensor, ...]
+    ) -> tuple[dict[str, Borrowed], tuple[Tensor, ...]]:
+        """The rows that any rank borrowed, and the sums of their gradients over ranks."""
+        if ranks.size() == 1:
+            return borrowed, gradients
+        every, sums = {}, []
+        for (name, rows), gradient in zip(borrowed.items(), gradients, strict=False):
+            if rows.numbers is None:
+                every[name], summed = rows, ranks.total(gradient)
+            else:
+                numbers, summed = _summed_rows(
+                    ranks.concatenated(rows.numbers), ranks.concatenated(gradient)
+                )
+                every[name] = Borrowed(_rows(self.tables[name].detach(), numbers), numbers)
+            sums.append(summed)
+        others = list(gradients[len(borrowed) :])
+        ranks.sum_gradients(others)
+        return every, (*sums, *others)
 
     def _update(self, name: str, rows: Borrowed, gradient: Tensor) -> None:
         first_decay, second_decay = self.BETAS
@@ -107,6 +131,16 @@ class TableOptimizer:
         for name, moments in self.moments.items():
             for moment, saved in zip(moments, state["moments"][name], strict=True):
                 moment.copy_(saved)
+
+
+def _summed_rows(numbers: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Add up values, (rows, width), of the same number: every number once, ascending, and sums.
+
+    Always in the same order, or the tables of ranks would drift apart.
+    """
+    distinct, places = numbers.unique(return_inverse=True)
+    order = segments.ascending(places, len(distinct))
+    return distinct, segments.sums(values, order, segments.starts(places, len(distinct)))
 
 
 def _rows(table: Tensor, numbers: Tensor | None) -> Tensor:

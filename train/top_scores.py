@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from train import ranks
 from train.batches import Inputs, Rows
 from train.metrics import TopLabels
 
@@ -43,13 +44,16 @@ def top_labels(
     embeddings = getattr(predictor, "label_embeddings", None)
     table = embeddings() if embeddings is not None and hasattr(predictor, "embed") else None
     size = CHUNK_ROWS if table is not None else max(1, CHUNK_SCORES // n_labels)
-    found = []
-    for chunk in numbers.split(size):
+    found: tuple[list[Tensor], list[Tensor]] = [], []
+    chunks = numbers.split(size)
+    for chunk in ranks.in_turn(chunks):
         x = rows.batch(chunk.to(device))
         logits, labels = _best(predictor, table, x, min(k, n_labels))
-        found.append((logits.sigmoid().cpu(), labels.cpu()))
+        found[0].append(logits.sigmoid().cpu())
+        found[1].append(labels.cpu())
     predictor.train(was_training)
-    scores, ranked = (torch.cat(part).numpy() for part in zip(*found, strict=True))
+    sizes = [len(chunk) for chunk in chunks]
+    scores, ranked = (ranks.collected(part, sizes).numpy() for part in found)
     return TopLabels(ranked=ranked, scores=scores, n_labels=n_labels)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from train import methods, storage
+from train import methods, ranks, storage
 from train.checkpoint import save_checkpoint
 from train.config import TrainingConfig, config_values, flag
 from train.data import (
@@ -127,12 +127,11 @@ def _train_in_one_go(prepared: Prepared) -> Result:
 
 def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display) -> Result:
     method = methods.load(prepared.method_name).build(config, prepared.problem)
-    has_state = prepared.options.resume and prepared.run.resume.is_file()
-    position = _resumed(prepared, method) if has_state else Position()
-    if prepared.options.tensorboard:
-        display = TensorBoardEvents(prepared.run, display)
-    _write_settings(prepared)
-    with interruptions() as interrupted:
+    position = _begun(prepared, method)
+    observer = _observer(prepared, method, display)
+    ranks.on_first(lambda: _write_settings(prepared))
+    # torchrun passes Ctrl-C on to processes that had it already, and kills those that take long.
+    with interruptions(once=ranks.size() == 1) as interrupted:
         try:
             fit(
                 method,
@@ -140,7 +139,7 @@ def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display
                 config,
                 seed=prepared.options.seed,
                 position=position,
-                observer=_Saving(prepared, method, display),
+                observer=observer,
                 should_stop=interrupted.is_set,
             )
         except TrainingDivergedError as error:
@@ -148,7 +147,7 @@ def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display
             raise
         finished = is_finished(method, position, config)
         if not finished:
-            _save_state(prepared, method, position)
+            ranks.on_first(lambda: _save_state(prepared, method, position))
         teacher = _take_best_weights(method, position)
         judgement = _finish(prepared, method.predictor, teacher, position, finished=finished)
     return Result(
@@ -158,6 +157,50 @@ def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display
         interrupted=not finished,
         stages_left=method.stages - 1 - position.stage,
     )
+
+
+def _begun(prepared: Prepared, method: Method) -> Position:
+    """Where to go on from, with the method in that state: the same in every rank."""
+    found: list[Position] = []
+
+    def begin() -> None:
+        has_state = prepared.options.resume and prepared.run.resume.is_file()
+        found.append(_resumed(prepared, method) if has_state else Position())
+
+    ranks.on_first(begin)
+    if ranks.size() > 1:
+        state = ranks.from_first(_common_state(method, found[0]) if found else None)
+        found = found or [restore(state, method)]
+    return found[0]
+
+
+def _common_state(method: Method, position: Position) -> dict[str, Any]:
+    """The state of a run without what rank 0 keeps alone: the best weights, and its generators."""
+    own: dict[str, Any] = {"best_weights": {}, "best_teacher": {}}
+    return {
+        "method": method.state_dict(),
+        "position": {**vars(position), **own},
+        "rng": {"torch": torch.get_rng_state(), "cuda": []},
+    }
+
+
+def _observer(prepared: Prepared, method: Method, display: Display) -> Display:
+    """Who follows the training: in rank 0 all that is shown and saved."""
+    if not ranks.is_first():
+        return _Silent()
+    if prepared.options.tensorboard:
+        display = TensorBoardEvents(prepared.run, display)
+    return _Saving(prepared, method, display)
+
+
+class _Silent:
+    """Neither shows nor saves."""
+
+    def on_step(self, position: Position, n_steps: int, losses: dict[str, Tensor]) -> None:
+        pass
+
+    def on_epoch(self, position: Position) -> None:
+        pass
 
 
 def _write_settings(prepared: Prepared) -> None:
@@ -242,19 +285,25 @@ def _take_best_weights(method: Method, position: Position) -> dict[str, Tensor]:
 
     Returns the weights of the teacher that go with them.
     """
-    if position.stage + 1 == method.stages and position.best_weights:
-        method.predictor.load_state_dict(position.best_weights)
+    if _has_best(method, position):
+        method.predictor.load_state_dict(ranks.from_first(position.best_weights))
         return position.best_teacher
     for stage in range(position.stage + 1, method.stages):  # interrupted before its last stage
         method.enter_stage(stage)
+    method.predictor.load_state_dict(ranks.from_first(method.predictor.state_dict()))
     return cpu_weights(method.teacher)
+
+
+def _has_best(method: Method, position: Position) -> bool:
+    """Whether the last stage has had an epoch; rank 0 alone holds the weights."""
+    return position.stage + 1 == method.stages and position.best_score > float("-inf")
 
 
 def _keep_the_best(
     prepared: Prepared, method: Method, position: Position, error: TrainingDivergedError
 ) -> None:
     """Save what was good before the loss was lost, and say so."""
-    if position.stage + 1 == method.stages and position.best_weights:
+    if _has_best(method, position):
         teacher = _take_best_weights(method, position)
         _finish(prepared, method.predictor, teacher, position, finished=False)
         error.args = (
@@ -274,9 +323,14 @@ def _finish(
     """Judge a trained predictor, and write `model.pt` and `metrics.json`."""
     problem = prepared.problem
     validation, test = scores_of(predictor, (problem.validation, problem.test), problem.device)
-    judgement = judge(problem, validation, test, propensity_constants(prepared.data.name))
-    weights = {name: value.detach().cpu() for name, value in predictor.state_dict().items()}
-    checkpoint = checkpoint_of(prepared, position, weights, teacher, judgement)
-    save_checkpoint(checkpoint, prepared.run.model)
-    write_metrics(prepared.run, {**metrics_of(prepared, position, judgement), "finished": finished})
-    return judgement
+
+    def judge_and_write() -> Judgement:
+        judgement = judge(problem, validation, test, propensity_constants(prepared.data.name))
+        weights = {name: value.detach().cpu() for name, value in predictor.state_dict().items()}
+        checkpoint = checkpoint_of(prepared, position, weights, teacher, judgement)
+        save_checkpoint(checkpoint, prepared.run.model)
+        values = metrics_of(prepared, position, judgement)
+        write_metrics(prepared.run, {**values, "finished": finished})
+        return judgement
+
+    return ranks.on_first(judge_and_write)

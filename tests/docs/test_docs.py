@@ -95,8 +95,10 @@ class Shell:
         python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', "utf-8")
         command = python.with_name("labelwright")  # as installing the client would write it
         command.write_text('#!/bin/sh\nexec python -m labelwright_client "$@"\n', "utf-8")
-        python.chmod(0o755)
-        command.chmod(0o755)
+        launcher = python.with_name("torchrun")
+        launcher.write_text('#!/bin/sh\nexec python -m torch.distributed.run "$@"\n', "utf-8")
+        for program in (python, command, launcher):
+            program.chmod(0o755)
         known = {k: v for k, v in os.environ.items() if not k.startswith("LABELWRIGHT_")}
         self.environment = known | {
             "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
@@ -238,7 +240,11 @@ def flags_in(text: str) -> set[str]:
 @each([page for page in PAGES if page.parent.name != "k8s"])  # it has flags of kubectl and docker
 def test_flags_exist(page, known_flags):
     of_pip = {"--no-deps"}
-    assert flags_in(page.read_text("utf-8")) <= known_flags | of_pip
+    of_torchrun = {
+        "--standalone", "--nnodes", "--nproc-per-node", "--max-restarts",
+        "--rdzv-backend", "--rdzv-endpoint",
+    }  # fmt: skip
+    assert flags_in(page.read_text("utf-8")) <= known_flags | of_pip | of_torchrun
 
 
 def table(page: str, first_column: str) -> list[list[str]]:

@@ -91,3 +91,19 @@ def test_label_lists_are_the_cells_that_are_on():
         assert lists.shape == (4, 4)
         assert lists.rows.tolist() == [0, 1, 1, 3, 3]
         assert lists.labels.tolist() == [0, 1, 3, 1, 3]
+
+
+@given(
+    n_rows=st.integers(1, 130),
+    batch_size=st.integers(1, 12),
+    least=st.integers(1, 12),
+    has_lengths=st.booleans(),
+)
+def test_no_batch_has_too_few_rows_and_no_row_is_lost(n_rows, batch_size, least, has_lengths):
+    lengths = torch.arange(n_rows) % 7 if has_lengths else None
+    batches = batch_order(n_rows, batch_size, seed=1, epoch=0, lengths=lengths, least=least)
+    assert torch.equal(torch.cat(batches).sort().values, torch.arange(n_rows))
+    assert all(len(batch) >= min(least, batch_size, n_rows) for batch in batches)
+    assert all(len(batch) < batch_size + least for batch in batches)
+    if least == 1 and not has_lengths:
+        assert [len(batch) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from train import ranks
 from train.batches import Inputs
 from train.config import (
     Monitor,
@@ -214,9 +215,9 @@ class Pretraining(Method):
         features = features.detach().float()
         probed = binary_cross_entropy(self.predictor.heads(features), y)
         self.probe_adam.zero_grad()
-        probed.backward()
+        ranks.backward(probed, self.predictor.heads.parameters())
         self.probe_adam.step()
-        rows = Members(functional.normalize(features, dim=1), y)
+        rows = _of_batch(functional.normalize(features, dim=1), y)
         attraction, repulsion = attraction_and_repulsion(rows)
         return {
             "contrastive": loss.detach(),
@@ -230,7 +231,7 @@ class Pretraining(Method):
         config, contrast = self.config, self.contrast
         if config.loss == "mulcon":
             return self._mulcon(features, y)
-        rows = Members(contrast.projection(features), y)
+        rows = _of_batch(contrast.projection(features), y)
         tau = config.temperature
         if config.loss == "lcon":
             return shared_label_contrastive(rows, temperature=tau)
@@ -253,9 +254,12 @@ class Pretraining(Method):
         # As many places as any row has labels: their number is known without asking the device.
         present, labels = y.topk(self.most_labels)
         vectors = features[:, None] * contrast.label_vectors[labels]  # (batch, places, size)
-        z = contrast.projection(vectors).flatten(0, 1)
+        z, labels, present = map(ranks.whole, (contrast.projection(vectors), labels, present))
         loss = mulcon(
-            z, labels.flatten(), present.flatten() > 0, temperature=self.config.temperature
+            z.flatten(0, 1),
+            labels.flatten(),
+            present.flatten() > 0,
+            temperature=self.config.temperature,
         )
         entropy = binary_cross_entropy(contrast.read(features).float(), y)
         return loss + self.config.cross_entropy_weight * entropy
@@ -265,7 +269,12 @@ class Pretraining(Method):
         queue.follow()
         with autocast(self.config, self.device):
             z = queue.copy(x)
-        queue.enqueue(z.float(), y)
+        queue.enqueue(*_of_batch(z.float(), y))
+
+
+def _of_batch(z: Tensor, y: Tensor) -> Members:
+    """Rows as they are compared: with those of the whole batch, whichever rank has them."""
+    return Members(ranks.whole(z), ranks.whole(y))
 
 
 class FineTuning(Method):

@@ -25,6 +25,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from train import ranks
 from train.batches import Inputs
 from train.config import TrainingConfig, require_fraction, require_positive
 from train.errors import ConfigError
@@ -150,7 +151,9 @@ class C2ae(Method):
         """
         codes = self.label_encoder(y)
         latent = latent_loss(
-            self.predictor.features(x.to_dense()), codes, orthogonality=self.config.orthogonality
+            ranks.whole(self.predictor.features(x.to_dense())),
+            ranks.whole(codes),
+            orthogonality=self.config.orthogonality,
         )
         scores = self.predictor.decoder(codes).sigmoid()
         output = exponential_ranking(scores, y).mean()

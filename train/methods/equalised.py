@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from train import methods
+from train import methods, ranks
 from train.config import require_not_negative
 from train.feedforward import Loss, RowOrdering, UncalibratedConfig, label_prior, softmax_net
 from train.losses import equalised
@@ -41,7 +41,8 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
 
 def loss(config: Config, problem: Problem) -> Loss:
     """The loss of logits and targets."""
-    return functools.partial(equalised, prior=label_prior(problem), power=config.power)
+    over_pairs = functools.partial(equalised, prior=label_prior(problem), power=config.power)
+    return ranks.on_whole_batch(over_pairs)
 
 
 def build(config: Config, problem: Problem) -> Method:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from train import methods
+from train import methods, ranks
 from train.config import require_not_negative
 from train.feedforward import Loss, RowOrdering, UncalibratedConfig, label_prior, softmax_net
 from train.losses import logit_adjusted
@@ -45,7 +45,8 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
 def loss(config: Config, problem: Problem) -> Loss:
     """The loss of logits and targets."""
     tau = 0.0 if config.post_hoc else config.tau
-    return functools.partial(logit_adjusted, prior=label_prior(problem), tau=tau)
+    over_pairs = functools.partial(logit_adjusted, prior=label_prior(problem), tau=tau)
+    return ranks.on_whole_batch(over_pairs)
 
 
 def build(config: Config, problem: Problem) -> Method:

@@ -19,7 +19,7 @@ the optimiser were published, so they are ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
-from train import segments
+from train import ranks, segments
 from train.batches import Inputs, LabelLists, SparseBatch
 from train.config import Monitor, TrainingConfig, require_fraction, require_positive
 from train.errors import ConfigError
@@ -144,7 +144,8 @@ class Sampled(Method):
 
     def step(self, x: Inputs, y: LabelLists) -> dict[str, Tensor]:
         """One step on the pairs of the batch and their negatives."""
-        if not len(y.labels):
+        n_pairs = ranks.count(len(y.labels))
+        if not n_pairs:
             return {"objective": torch.zeros((), device=self.log_prior.device)}
         negatives = self._draw(x, y)
         labels, places = segments.distinct(torch.cat([y.labels, negatives.labels.flatten()]))
@@ -158,26 +159,28 @@ class Sampled(Method):
             losses = sampled_contrastive(true, false, weights)
         else:
             losses = sampled_softmax(true, false, weights)
-            self._move_offset(true)
-        loss = losses.mean()
+            self._move_offset(ranks.total(true.detach().sum()) / n_pairs)
+        loss = ranks.row_sum(losses.sum() / n_pairs)
         self.optimizer.step(loss, rows)
         return {"objective": loss.detach()}
 
     def _draw(self, x: Inputs, y: LabelLists) -> Negatives:
-        count = self.config.negatives
+        count, generator = self.config.negatives, ranks.common_generator(y.labels.device)
         if self.config.sampler == "uniform":
-            return uniform_negatives(y.labels, y.shape[1], count)
+            return uniform_negatives(y.labels, y.shape[1], count, generator)
         if self.config.sampler == "within-batch":
-            return batch_negatives(y.labels, self.log_prior, count)
+            of_batch = ranks.whole_lists(y.rows, y.labels)
+            drawn = batch_negatives(of_batch, self.log_prior, count, generator)
+            return replace(drawn, log_q_true=self.log_prior.index_select(0, y.labels))
         with torch.no_grad():
             scores = self.predictor(x)
         return model_negatives(scores.index_select(0, y.rows), y.labels, count)
 
     @torch.no_grad()
-    def _move_offset(self, true: Tensor) -> None:
+    def _move_offset(self, mean: Tensor) -> None:
         """Follow the mean of true labels: a score of 0.5 is as sure as of an average one."""
         share = 1 / min(self.optimizer.steps + 1, OFFSET_STEPS)
-        self.predictor.offset.add_(true.mean(), alpha=share)
+        self.predictor.offset.add_(mean, alpha=share)
 
     def end_epoch(self, validation_score: float) -> None:
         """Halve the rate on a plateau."""

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from train import methods
+from train import methods, ranks
 from train.batches import Inputs
 from train.config import TokenConfig, require_fraction, require_positive
 from train.energy_learning import (
@@ -234,10 +234,14 @@ class Seal(Method):
         with torch.no_grad():
             logits = self.predictor.finish(begun)
         loss = self.loss_net_loss(x, y, logits)
-        self.loss_optimizer.zero_grad()
-        loss.backward()
-        self.loss_optimizer.step()
+        self._descend(ranks.row_sum(loss))
         return loss.detach() / len(x)
+
+    def _descend(self, loss: Tensor) -> None:
+        """One step of the loss-net down a loss that is a mean over rows."""
+        self.loss_optimizer.zero_grad()
+        ranks.backward(loss, (w for g in self.loss_optimizer.param_groups for w in g["params"]))
+        self.loss_optimizer.step()
 
     def loss_net_loss(self, x: Inputs, y: Tensor, logits: Tensor) -> Tensor:
         """Sum over rows of the chosen loss; `logits` are constants."""
@@ -311,9 +315,7 @@ class SealMargin(Seal):
             manhattan_cost(augmented, y),
             plain_weight=self.config.energy_weight,
         )
-        self.loss_optimizer.zero_grad()
-        loss.backward()
-        self.loss_optimizer.step()
+        self._descend(loss)
         return loss.detach()
 
     def task_net_step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from train import methods
+from train import methods, ranks
 from train.feedforward import Loss, RowOrdering, UncalibratedConfig, softmax_net
 from train.losses import multi_label_softmax
 from train.method import Method
@@ -33,7 +33,7 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
 
 def loss(config: Config, problem: Problem) -> Loss:
     """The loss of logits and targets."""
-    return multi_label_softmax
+    return ranks.on_whole_batch(multi_label_softmax)  # a mean over rows that have a label
 
 
 def build(config: Config, problem: Problem) -> Method:

@@ -19,7 +19,7 @@ from typing import Literal
 
 from torch import nn
 
-from train import methods
+from train import methods, ranks
 from train.config import require_positive
 from train.feedforward import (
     FeedForward,
@@ -62,12 +62,13 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
 
 def loss(config: Config, problem: Problem) -> Loss:
     """The loss of logits and targets."""
-    return functools.partial(
+    two_way_loss = functools.partial(
         LOSSES[config.level],
         positive_temperature=config.pos_temp,
         negative_temperature=config.neg_temp,
         margin=config.margin,
     )
+    return ranks.on_whole_batch(two_way_loss)
 
 
 def build(config: Config, problem: Problem) -> Method:
