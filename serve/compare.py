@@ -112,6 +112,8 @@ async def _compared(service: Service, body: bytes, headers: Headers) -> dict[str
         names = list(service.models)
     if not isinstance(names, list) or not names:
         raise InvalidInputError(f'"models" must be a list of names, got {kind_of(names)}')
+    if None in names:  # which elsewhere is the default model
+        raise InvalidInputError('"models" must be a list of names, got null in it')
     asked = [_single(service, name) for name in names]
     answers = [
         await _answer(service, orjson.dumps({**fields, "model": name}), headers)
