@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from serve import api, schema
 from serve.batching import Outcome
-from serve.door import key_header
+from serve.door import kept_headers
 from serve.errors import InvalidInputError, Reply
 from serve.exchange import Headers, Target
 from serve.fastpath import read_body, settle
@@ -68,7 +68,7 @@ def compare_router(service: Service) -> APIRouter:
         Each answer is that of `POST /predict`, be it an error.
         """
         body = await read_body(request.receive, service.check_size)
-        return _json(await _compared(service, body, key_header(request.scope["headers"])))
+        return _json(await _compared(service, body, kept_headers(request.scope["headers"])))
 
     return router
 
