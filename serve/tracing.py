@@ -65,7 +65,9 @@ class Tracing:
             status: Of the answer.
             attributes: What else is known.
         """
-        carrier = {key.decode(): headers[key].decode("latin-1") for key in CARRIED if key in headers}
+        carrier = {
+            key.decode(): headers[key].decode("latin-1") for key in CARRIED if key in headers
+        }
         end = time.time_ns()
         span = self._tracer.start_span(
             name,

@@ -33,7 +33,9 @@ parameters = { "path.name" = "tiny" }
 
 @pytest.mark.slow
 @pytest.mark.parametrize("http", ["protocol", "asgi"])
-def test_every_answer_is_as_the_document_says(start_server, bundle_path, other_path, tmp_path, http):
+def test_every_answer_is_as_the_document_says(
+    start_server, bundle_path, other_path, tmp_path, http
+):
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
     plan = tmp_path / "models.toml"
     plan.write_text('default = "other"\n')

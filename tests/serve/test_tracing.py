@@ -78,7 +78,9 @@ def collector(monkeypatch):
 
 
 @pytest.mark.parametrize("http", ["protocol", "asgi"])
-def test_a_request_is_a_span_of_the_caller_s_trace(start_server, bundle_path, model, collector, http):
+def test_a_request_is_a_span_of_the_caller_s_trace(
+    start_server, bundle_path, model, collector, http
+):
     traced = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "mine"}
     with start_server(bundle_path, "--workers", 1, "--http", http) as server:
         with httpx.Client(base_url=server.url, headers=traced) as web:
@@ -144,7 +146,9 @@ def test_nothing_is_imported_unless_it_is_asked_for():
         "import sys; from serve.app import openapi_text; openapi_text(); "
         "sys.exit('opentelemetry.sdk' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], env=environment(), check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=environment(), check=False).returncode == 0
+    )
 
 
 def test_a_missing_package_is_told(monkeypatch):
