@@ -9,8 +9,8 @@ import time
 
 import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -95,7 +95,7 @@ def test_files_that_are_no_keys_are_told(bundle, pair, tmp_path):
         with pytest.raises(ConfigError, match="openssl genpkey -algorithm ed25519"):
             sign_bundle(bundle, wrong)
     for wrong in (tmp_path / "none.pub", pair[0], bundle / MODEL, curve[1]):
-        with pytest.raises(ConfigError, match="--trusted-key .+ (must hold|cannot be read)"):
+        with pytest.raises(ConfigError, match=r"--trusted-key .+ (must hold|cannot be read)"):
             load_bundle(bundle, wrong)
 
 

@@ -29,7 +29,7 @@ class Collector:
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):  # noqa: N802 - http.server's own
+            def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
                 collector.take(self.path, body)
                 self.send_response(200)
