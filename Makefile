@@ -63,6 +63,7 @@ results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 
 tools:  ## Debian: install the programs without which some tests are skipped
 	@command -v promtool || { apt-get update && apt-get install --yes --no-install-recommends prometheus; }
+	@ls /usr/lib/*/faketime/libfaketime.so.1 2> /dev/null || { apt-get update && apt-get install --yes --no-install-recommends libfaketime; }
 	@command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 
 COMPILE = $(VENV)/bin/uv pip compile --quiet --upgrade --python-platform x86_64-unknown-linux-gnu --constraint constraints.txt \

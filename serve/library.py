@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from export.bundle import ENERGY, MANIFEST, MODEL, Bundle, BundleError, load_bundle
-from export.signature import SIGNATURE
 from serve.control import Control, Wishes
 from serve.errors import InvalidInputError, UnknownModelError
 from serve.plan import Plan, check_plan, read_plan
@@ -75,17 +75,18 @@ class Source:
 
     @property
     def stamp(self) -> object:
-        """Changes whenever the bundle is written anew, or signed."""
-        manifest = _stamp(self.path / MANIFEST)
-        return None if manifest is None else (self.path, manifest, _stamp(self.path / SIGNATURE))
+        """Changes whenever a file of the bundle does: it is written anew, completed or signed."""
+        try:
+            with os.scandir(self.path) as entries:
+                files = sorted(_stamp(entry) for entry in entries if entry.name[0] != ".")
+        except OSError:
+            return None
+        return (self.path, files) if (self.path / MANIFEST).is_file() else None
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_ino, stat.st_size
+def _stamp(entry: os.DirEntry[str]) -> tuple[str, int, int, int]:
+    stat = entry.stat()
+    return entry.name, stat.st_mtime_ns, stat.st_ino, stat.st_size
 
 
 def sources_of(settings: Settings) -> list[Source]:

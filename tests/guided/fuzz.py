@@ -47,9 +47,11 @@ def file_target(name: str) -> Callable[[Path], Target]:
             try:
                 data = read_path(path)
             except UserError as error:
-                assert "\n" not in str(error)
-                return
-            assert data.targets.shape[1] == len(data.labels)
+                refusal = str(error)
+            else:
+                refusal = ""
+                assert data.targets.shape[1] == len(data.labels)
+            assert "\n" not in refusal
 
         return read
 

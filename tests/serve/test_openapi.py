@@ -42,9 +42,9 @@ def test_every_answer_is_as_the_document_says(
     flags = ["--workers", 1, "--http", http, "--models", plan]
     with start_server(bundle_path, other_path, *flags) as server:
         tool = [sys.executable, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml"]
+        options = ["--no-color", "--seed", "1", "--max-examples", str(EXAMPLES)]
         asked = subprocess.run(
-            [*tool, "run", f"{server.url}/openapi.json", "--no-color", "--seed", "1"]
-            + ["--max-examples", str(EXAMPLES)],
+            [*tool, "run", f"{server.url}/openapi.json", *options],
             cwd=tmp_path,
             capture_output=True,
             text=True,
