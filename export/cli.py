@@ -11,7 +11,18 @@ from typing import Annotated, Literal
 import tyro
 
 from export.manifest import InputSpec, Search
+from export.signing import sign_bundle
 from train.errors import EXIT_OK, ConfigError, needs_extra, run_command
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignOptions:
+    """Sign a bundle, for servers with --trusted-key."""
+
+    bundle: Annotated[Path, tyro.conf.Positional]
+    """Folder that `python -m export` wrote."""
+    key: Path
+    """Private ed25519 key in PEM."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(argv: Sequence[str]) -> int:
+    if argv and argv[0] == "sign":
+        return _sign(tyro.cli(SignOptions, prog="python -m export sign", args=list(argv[1:])))
     options = _parse(argv)
     with needs_extra("export", "exporting"):
         from export.exporting import (  # noqa: PLC0415 - needs the extra
@@ -80,6 +93,12 @@ def _command(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
+def _sign(options: SignOptions) -> int:
+    sign_bundle(options.bundle, options.key)
+    print(f"signed {options.bundle}; python -m serve --trusted-key PUBLIC.pem checks it")
+    return EXIT_OK
+
+
 def _rows_text(spec: InputSpec) -> str:
     if spec.image is not None:
         return f"images of {spec.image.height} x {spec.image.width} pixels"
@@ -102,4 +121,5 @@ def _parse(argv: Sequence[str]) -> Options:
     except SystemExit as stop:
         if stop.code == EXIT_OK:  # after --help
             print("example: python -m export runs/demo/seal-0/model.pt")
+            print("`python -m export sign BUNDLE --key private.pem` signs a bundle instead")
         raise

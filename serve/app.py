@@ -15,6 +15,7 @@ from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.params import Depends as DependsParameter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from export.manifest import InputSpec
@@ -285,8 +286,20 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     else:
         message = f"there is nothing at {path!r}: see /docs"
     headers = [(k.lower().encode(), v.encode()) for k, v in (error.headers or {}).items()]
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers = [(b"allow", ", ".join(_methods_of(request)).encode())]
     kind = status.name.lower()
     return _response(problem(status, kind, message, request.state.request_id, headers))
+
+
+def _methods_of(request: Request) -> list[str]:
+    """All that a path takes: the router tells those of the first route that has it."""
+
+    def is_taken(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return [method for method in ("GET", "HEAD", "POST") if is_taken(method)]
 
 
 def _response(reply: Reply) -> Response:

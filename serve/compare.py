@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from serve import api, schema
 from serve.batching import Outcome
-from serve.door import key_header
+from serve.door import kept_headers
 from serve.errors import InvalidInputError, Reply
 from serve.exchange import Headers, Target
 from serve.fastpath import read_body, settle
@@ -68,7 +68,7 @@ def compare_router(service: Service) -> APIRouter:
         Each answer is that of `POST /predict`, be it an error.
         """
         body = await read_body(request.receive, service.check_size)
-        return _json(await _compared(service, body, key_header(request.scope["headers"])))
+        return _json(await _compared(service, body, kept_headers(request.scope["headers"])))
 
     return router
 
@@ -112,6 +112,8 @@ async def _compared(service: Service, body: bytes, headers: Headers) -> dict[str
         names = list(service.models)
     if not isinstance(names, list) or not names:
         raise InvalidInputError(f'"models" must be a list of names, got {kind_of(names)}')
+    if None in names:  # which elsewhere is the default model
+        raise InvalidInputError('"models" must be a list of names, got null in it')
     asked = [_single(service, name) for name in names]
     answers = [
         await _answer(service, orjson.dumps({**fields, "model": name}), headers)

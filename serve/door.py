@@ -3,8 +3,8 @@
     name:sha256 of the key in hex[:requests a second]
 
 A request says `authorization: Bearer KEY`. Keys of `--api-keys` open the routes for predictions and
-models, those of `--admin-keys` also metrics and the loading of models. Probes need none. Without
-either file there is no door, and a request costs what it did.
+models, those of `--admin-keys` also metrics and the loading of models. Probes need none, nor do
+the files of the page. Without either file there is no door, and a request costs what it did.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from pathlib import Path
 
 from serve.errors import ForbiddenError, RateLimitError, UnauthorizedError
 from serve.settings import Settings
+from serve.tracing import CARRIED
 from train.errors import ConfigError
 
 LINE = re.compile(r"([\w.-]{1,64}):([0-9a-f]{64})(?::(.+))?")
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
+OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
+PAGE_FILES = "/page/"
+"""What the page at / is made of: it asks for a key itself, and shows it with what it asks."""
 ADMIN_PATHS = ("/metrics", "/v2/repository/")
 BURST_SECONDS = 1.0
 """What was not asked for in the last so many seconds may come at once."""
@@ -54,9 +57,9 @@ def key_of(headers: Mapping[bytes, bytes], keys: Iterable[Key]) -> Key | None:
     return found
 
 
-def key_header(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Of all headers the one that shows a key, for the requests that one request makes."""
-    return {name: value for name, value in headers if name == b"authorization"}
+def kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Of all headers those of key and trace, for the requests that one request makes."""
+    return {name: value for name, value in headers if name in (b"authorization", *CARRIED)}
 
 
 def is_admin_path(path: str) -> bool:
@@ -89,7 +92,8 @@ class Door:
             RateLimitError: Its key was used too often.
         """
         needs_admin = is_admin_path(path)
-        if path in OPEN_PATHS or not (needs_admin or self._is_closed_to_users):
+        is_open = path in OPEN_PATHS or path.startswith(PAGE_FILES)
+        if is_open or not (needs_admin or self._is_closed_to_users):
             return
         key = key_of(headers, self._keys)
         if key is None:

@@ -42,6 +42,9 @@ class Call(Protocol):
 class Route(Protocol):
     """One way to ask for predictions: its bodies, answers and errors."""
 
+    path: str
+    """Its address; parts in braces stand for any word."""
+
     def admit(self, headers: Headers) -> None:
         """Refuse a request by its headers."""
         ...

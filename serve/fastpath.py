@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -19,6 +20,7 @@ from serve.errors import BodyTimeoutError, ClientGoneError, Reply, error_reply
 from serve.exchange import Exchange, Target
 from serve.routes import find_target
 from serve.service import Service
+from serve.tracing import Attributes
 
 logger = logging.getLogger("serve")
 
@@ -94,6 +96,7 @@ class RequestIds:
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
         request_id = self._service.request_id(dict(scope["headers"]))
         scope.setdefault("state", {})["request_id"] = request_id
         has_started = False
@@ -102,6 +105,7 @@ class RequestIds:
             nonlocal has_started
             if message["type"] == "http.response.start":
                 has_started = True
+                self._trace(scope, message["status"], request_id, time.perf_counter() - started)
                 message["headers"] = _with_request_id(message.get("headers", []), request_id)
             await _pass_on(send, message)
 
@@ -113,7 +117,22 @@ class RequestIds:
             logger.exception("request %s failed", request_id, extra={"request_id": request_id})
             if has_started:
                 raise
-            await _send(send, error_reply(error, request_id))
+            reply = error_reply(error, request_id)
+            self._trace(scope, reply.status, request_id, time.perf_counter() - started)
+            await _send(send, reply)
+
+    def _trace(self, scope: Scope, status: int, request_id: str, seconds: float) -> None:
+        tracing, route = self._service.tracing, scope.get("route")
+        if tracing is None:
+            return
+        # The route and not the path, which may hold anything.
+        attributes: Attributes = {
+            "http.request.method": scope["method"],
+            "http.route": getattr(route, "path", "unknown"),
+            "labelwright.request_id": request_id,
+        }
+        name = f"{scope['method']} {attributes['http.route']}"
+        tracing.record(name, dict(scope["headers"]), seconds, status, attributes)
 
 
 async def read_body(receive: Receive, check_size: Callable[[int], None]) -> bytes:

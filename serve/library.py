@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -51,7 +52,7 @@ class Source:
         Raises:
             BundleError: It cannot be served.
         """
-        bundle = self._bundle()
+        bundle = self._bundle(settings.trusted_key)
         manifest = bundle.manifest
         manifest = replace(
             manifest, name=self.name or manifest.name, version=self.version or manifest.version
@@ -63,8 +64,8 @@ class Source:
             provider=settings.provider,
         )
 
-    def _bundle(self) -> Bundle:
-        bundle = load_bundle(self.path)
+    def _bundle(self, trusted: Path | None) -> Bundle:
+        bundle = load_bundle(self.path, trusted)
         if self.graph == MODEL:
             return bundle
         energy = bundle.energy()
@@ -73,13 +74,19 @@ class Source:
         return energy
 
     @property
-    def signature(self) -> object:
-        """Changes whenever the bundle is written anew."""
+    def stamp(self) -> object:
+        """Changes whenever a file of the bundle does: it is written anew, completed or signed."""
         try:
-            stat = (self.path / MANIFEST).stat()
+            with os.scandir(self.path) as entries:
+                files = sorted(_stamp(entry) for entry in entries if entry.name[0] != ".")
         except OSError:
             return None
-        return self.path, stat.st_mtime_ns, stat.st_ino, stat.st_size
+        return (self.path, files) if (self.path / MANIFEST).is_file() else None
+
+
+def _stamp(entry: os.DirEntry[str]) -> tuple[str, int, int, int]:
+    stat = entry.stat()
+    return entry.name, stat.st_mtime_ns, stat.st_ino, stat.st_size
 
 
 def sources_of(settings: Settings) -> list[Source]:
@@ -90,7 +97,8 @@ def sources_of(settings: Settings) -> list[Source]:
     """
     sources = [Source(path) for path in settings.bundles]
     if settings.energy:
-        sources += [energy for source in sources for energy in _energy_of(source)]
+        trusted = settings.trusted_key
+        sources += [energy for source in sources for energy in _energy_of(source, trusted)]
     if settings.repository is not None:
         found = scan(settings.repository)
         plan = read_plan(settings.models_file)
@@ -100,8 +108,8 @@ def sources_of(settings: Settings) -> list[Source]:
     return sources
 
 
-def _energy_of(source: Source) -> Iterable[Source]:
-    bundle = load_bundle(source.path)
+def _energy_of(source: Source, trusted: Path | None) -> Iterable[Source]:
+    bundle = load_bundle(source.path, trusted)
     if bundle.energy() is not None:
         yield replace(source, name=f"{bundle.manifest.name}-energy", graph=ENERGY)
 
@@ -179,7 +187,7 @@ class Library:
             )
             for name, model in service.models.items()
         }
-        self._loaded = {name: source.signature for name, source in self._sources.items()}
+        self._loaded = {name: source.stamp for name, source in self._sources.items()}
         self._failed: dict[str, tuple[object, Exception]] = {}
         self._wishes = Wishes()
         self._done = 0
@@ -300,7 +308,7 @@ class Library:
             sources = wanted(found, plan, with_energy=self._settings.energy)
             for name, source in sources.items():
                 self._sources[name] = source
-                if self._loaded.get(name) == source.signature:
+                if self._loaded.get(name) == source.stamp:
                     self._failed.pop(name, None)
                 elif name not in self._wishes.unloaded:
                     await self._load(name)
@@ -349,15 +357,15 @@ class Library:
     async def _load(self, name: str) -> None:
         """Load a model beside what is there, then switch; a failure leaves the old one."""
         source = self._sources[name]
-        signature = source.signature
-        if name in self._failed and self._failed[name][0] == signature:
+        stamp = source.stamp
+        if name in self._failed and self._failed[name][0] == stamp:
             return
         try:
             predictor = await asyncio.to_thread(source.open, self._settings)
         except (UserError, OSError) as error:
             logger.warning("model %s was not loaded: %s", name, error)
-            self._failed[name] = (signature, error)
+            self._failed[name] = (stamp, error)
             return
         self._failed.pop(name, None)
-        self._loaded[name] = signature
+        self._loaded[name] = stamp
         self._service.put(predictor)

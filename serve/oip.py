@@ -81,6 +81,8 @@ class InferCall:
 class InferRoute:
     """Reads and writes the protocol's requests."""
 
+    path = "/v2/models/{name}/infer"
+
     def admit(self, headers: Headers) -> None:
         """Take any content type: clients declare what they like, and the protocol does not say."""
 

@@ -42,6 +42,8 @@ QUERY_FIELDS = ("top_k", "threshold", "model", "mask")
 class PredictRoute:
     """Reads and writes the product's own format; see `serve.api`."""
 
+    path = "/predict"
+
     def admit(self, headers: Headers) -> None:
         """Refuse a body that is declared to be neither JSON nor an array."""
         declared = headers.get(b"content-type")
@@ -93,6 +95,8 @@ class PredictRoute:
 
 class EmbedRoute:
     """`POST /embed`: the same rows in, their vectors out."""
+
+    path = "/embed"
 
     def admit(self, headers: Headers) -> None:
         """Refuse a body that is declared to be something other than JSON."""

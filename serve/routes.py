@@ -10,7 +10,7 @@ from serve.exchange import Target
 from serve.oip import InferRoute
 from serve.predict import EmbedRoute, PredictRoute
 
-PREDICT_PATH, EMBED_PATH = "/predict", "/embed"
+PREDICT_PATH, EMBED_PATH = PredictRoute.path, EmbedRoute.path
 INFER_PATH = re.compile(rb"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 _PREDICT, _EMBED, _INFER = PredictRoute(), EmbedRoute(), InferRoute()
 

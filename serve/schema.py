@@ -283,6 +283,8 @@ class Comparison(BaseModel):
 class CompareRequest(BaseModel):
     """Rows for several models; all other fields as in `/predict`."""
 
+    model_config = ConfigDict(extra="forbid")
+
     inputs: list[Any] = Field(min_length=1)
     models: list[str] | None = Field(None, description="Default: all.")
     top_k: int | None = None

@@ -14,6 +14,7 @@ import asyncio
 import itertools
 import logging
 import math
+import os
 import re
 import secrets
 import time
@@ -46,6 +47,7 @@ from serve.plan import ModelLimits, Plan
 from serve.predictor import OnnxPredictor
 from serve.settings import Settings
 from serve.telemetry import ModelMeters, Telemetry
+from serve.tracing import tracing_of
 from train.errors import ConfigError, did_you_mean
 
 logger = logging.getLogger("serve")
@@ -122,6 +124,8 @@ class Service:
         self._settings = settings
         self.door = door_of(settings)
         """None where everybody may come in."""
+        self.tracing = tracing_of(os.environ)
+        """None where no collector is named."""
         self.visitors = Visitors(settings.max_client_connections)
         self._retiring: set[asyncio.Task[None]] = set()
         for predictor in predictors:
@@ -317,6 +321,8 @@ class Service:
         except Exception as error:  # noqa: BLE001 - it is logged and answered as our bug
             return self._refusal(exchange, error)
         exchange.loaded.meters.answer(total, outcome.queue_seconds)
+        if self.tracing is not None:
+            self.tracing.answered(exchange, reply.status, latency)
         return reply
 
     def _refusal(self, exchange: Exchange, error: Exception) -> Reply:
@@ -338,6 +344,8 @@ class Service:
     def _count_refusal(self, exchange: Exchange, status: int, reason: str) -> None:
         manifest = exchange.model.manifest if exchange.model else None
         self.telemetry.reject(manifest, status, reason)
+        if self.tracing is not None:
+            self.tracing.refused(exchange, status, reason)
 
     def end(self) -> None:
         """Count a request as no longer in flight, after its answer was written."""
@@ -364,10 +372,12 @@ class Service:
             await asyncio.sleep(TELL_SECONDS)
 
     def close(self) -> None:
-        """End the worker threads."""
+        """End the worker threads, and send the last traces."""
         for model in self.models.values():
             for batcher in model.batchers:
                 batcher.close()
+        if self.tracing is not None:
+            self.tracing.close()
 
 
 async def _closed_when_idle(batchers: list[MicroBatcher]) -> None:

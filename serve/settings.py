@@ -61,6 +61,8 @@ class Settings:
     """File of keys that also open metrics and the loading of models."""
     admin_port: int | None = None
     """Port where alone metrics and the loading of models are found; 0 picks a free one."""
+    trusted_key: Path | None = None
+    """File of public keys in PEM: only bundles that one of them signed are served."""
     tls_cert: Path | None = None
     """Certificates in PEM, to speak HTTPS; needs --tls-key."""
     tls_key: Path | None = None

@@ -1,7 +1,7 @@
 // LABELWRIGHT_URL=http://127.0.0.1:8000 node build/example.js
 import { Labelwright, LabelwrightError } from "./labelwright.js";
 
-const client = new Labelwright(process.env["LABELWRIGHT_URL"]);
+const client = new Labelwright(process.env["LABELWRIGHT_URL"], 5000, process.env["LABELWRIGHT_API_KEY"]);
 
 for (const model of await client.models()) {
   console.log(model.name, model.method, model.input.kind, model.label_count);

@@ -121,6 +121,7 @@ export class Labelwright {
   constructor(
     private readonly baseUrl = "http://127.0.0.1:8000",
     private readonly timeoutMs = 5000,
+    private readonly apiKey: string | null = null,
   ) {}
 
   predict(request: PredictRequest, requestId?: string): Promise<PredictAnswer> {
@@ -140,6 +141,7 @@ export class Labelwright {
       method: body === undefined ? "GET" : "POST",
       headers: {
         "content-type": "application/json",
+        ...(this.apiKey === null ? {} : { authorization: `Bearer ${this.apiKey}` }),
         ...(requestId === undefined ? {} : { "x-request-id": requestId }),
       },
       body: body === undefined ? null : JSON.stringify(body),

@@ -5,6 +5,7 @@ import * as server from "./server.js";
 import { hideLabels, showLabels, thresholds } from "./labels.js";
 import { chosenNames, hideAnswers, offerModels, showAnswers } from "./side.js";
 import { showCard } from "./card.js";
+import { askForKeys } from "./key.js";
 import { watch } from "./live.js";
 
 const MOST_SHOWN = 50;
@@ -201,4 +202,5 @@ function connect() {
 }
 
 connect();
+askForKeys(listModels);
 watch(onModels);

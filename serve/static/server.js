@@ -4,10 +4,26 @@
 /** A request that got no answer; the message is one sentence for people. */
 export class ServerError extends Error {}
 
+const KEY = "labelwright-key";
+let onUnauthorized = () => {};
+
+/** Show this key from now on, for as long as the tab is open. */
+export const useKey = (key) => sessionStorage.setItem(KEY, key);
+
+export function whenUnauthorized(work) {
+  onUnauthorized = work;
+}
+
+function withKey(options = {}) {
+  const key = sessionStorage.getItem(KEY);
+  if (key === null) return options;
+  return { ...options, headers: { ...options.headers, authorization: `Bearer ${key}` } };
+}
+
 async function ask(path, options) {
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(path, withKey(options));
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ServerError("the server cannot be reached: see whether it runs");
@@ -18,6 +34,7 @@ async function ask(path, options) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
   }
+  if (response.status === 401) onUnauthorized();
   if (!response.ok || body === null) {
     throw new ServerError(body?.error?.message ?? `the server answered with status ${response.status} and no JSON`);
   }

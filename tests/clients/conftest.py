@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -304,11 +305,12 @@ def bundle(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def address(bundle) -> Iterator[str]:
-    """A server of that model, in a process of its own."""
+@contextmanager
+def serving(bundle: Path, *flags: object) -> Iterator[str]:
+    """A server of a model, in a process of its own."""
     with subprocess.Popen(
-        [sys.executable, "-m", "serve", str(bundle), "--port", "0", "--workers", "1"],
+        [sys.executable, "-m", "serve", str(bundle), "--port", "0", "--workers", "1"]
+        + [str(flag) for flag in flags],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
     ) as server:  # fmt: skip
         try:
@@ -316,3 +318,10 @@ def address(bundle) -> Iterator[str]:
         finally:
             server.terminate()
             server.communicate(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def address(bundle) -> Iterator[str]:
+    """A server of that model."""
+    with serving(bundle) as url:
+        yield url

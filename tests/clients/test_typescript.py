@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.clients.conftest import serving
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "clients" / "typescript"
@@ -80,17 +83,33 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
+def run_example(project, **environment):
+    return subprocess.run(
+        ["node", "build/example.js"], cwd=project, capture_output=True, text=True,
+        env={**os.environ, **environment}, timeout=60, check=False,
+    )  # fmt: skip
+
+
 def test_the_example_compiles_and_runs(project, address):
     (project / "wrong.ts").write_text(WRONG)
     built = subprocess.run(
         ["npm", "run", "build"], cwd=project, capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stdout
-    done = subprocess.run(
-        ["node", "build/example.js"], cwd=project, capture_output=True, text=True,
-        env={**os.environ, "LABELWRIGHT_URL": address}, timeout=60, check=False,
-    )  # fmt: skip
+    done = run_example(project, LABELWRIGHT_URL=address)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "two ce features 2", "L 0.731", "R 0.731", "example-1", "404 unknown_model",
     ]  # fmt: skip
+
+
+def test_a_key_is_shown_where_it_is_given(project, bundle, tmp_path):
+    (tmp_path / "keys").write_text(f"ann:{hashlib.sha256(b'a-secret').hexdigest()}\n")
+    subprocess.run(["npm", "run", "build"], cwd=project, capture_output=True, check=True)
+    with serving(bundle, "--api-keys", tmp_path / "keys") as address:
+        refused = run_example(project, LABELWRIGHT_URL=address)
+        assert refused.returncode
+        assert "401 unauthorized" in refused.stderr
+        done = run_example(project, LABELWRIGHT_URL=address, LABELWRIGHT_API_KEY="a-secret")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "404 unknown_model"

@@ -342,7 +342,7 @@ def test_prometheus_metrics_are_those_of_the_server():
 
 def test_every_fault_is_a_test():
     code = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    named = [name for row in table("docs/operations.md", "fault") for name in code_in(row[-1])]
+    named = [name for row in table("docs/faults.md", "fault") for name in code_in(row[-1])]
     assert len(named) > 20
     assert [name for name in named if f"def {name}(" not in code] == []
 

@@ -17,7 +17,7 @@ from serve.settings import Settings
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 FILES = ["serve/Dockerfile", "serve/Dockerfile.gpu", "train/Dockerfile"]
-EXTRAS = {"serve/Dockerfile": {"serve"}, "serve/Dockerfile.gpu": {"serve-gpu"}}
+LOCKS = {"serve/Dockerfile": "serve.lock", "serve/Dockerfile.gpu": "serve-gpu.lock"}
 INSTALLED = re.compile(r"\.\[([^\]]+)\]")
 
 
@@ -87,31 +87,34 @@ def test_everything_copied_is_in_the_repository_and_sent_to_the_builder(image):
             assert any(line.endswith(f" AS {stage}") for line in image.all("FROM"))
 
 
-def test_all_packages_of_the_wheel_are_copied(image):
+def test_all_packages_of_the_wheel_are_copied(name, image):
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
     copied = {word for rest in image.all("COPY") for word in rest.split()[:-1]}
     needed = {*wheel["targets"]["wheel"]["packages"], PROJECT["readme"], *PROJECT["license-files"]}
-    assert needed | {"pyproject.toml", "constraints.txt"} <= copied
+    versions = "requirements" if name in LOCKS else "constraints.txt"
+    assert needed | {"pyproject.toml", versions} <= copied
 
 
-def test_extras_exist(name, image):
-    extras = {
-        extra
-        for rest in image.all("RUN")
-        for group in INSTALLED.findall(image.filled(rest))
-        for extra in group.split(",")
-    }
-    assert extras
-    assert extras <= PROJECT["optional-dependencies"].keys()
-    assert extras == EXTRAS.get(name, {"export"})
+def test_extras_exist():
+    image = Dockerfile("train/Dockerfile")
+    groups = [group for rest in image.all("RUN") for group in INSTALLED.findall(image.filled(rest))]
+    assert groups == ["export"]
+    assert "export" in PROJECT["optional-dependencies"]
 
 
-def test_every_install_keeps_to_the_tested_versions(image):
-    installs = [rest for rest in image.all("RUN") if "pip install" in rest]
+def test_every_install_keeps_to_the_tested_versions(name, image):
+    """Servers: what is fetched has a known hash. Training: torch comes from an index of its own."""
+    installs = [part for rest in image.all("RUN") for part in rest.split("&&") if "/pip " in part]
     assert installs
-    for rest in installs:
-        assert "--constraint constraints.txt" in rest
-        assert "--no-cache-dir" in rest
+    for part in filter(re.compile("pip (install|wheel)").search, installs):
+        assert "--no-cache-dir" in part
+        if name not in LOCKS:
+            assert "--constraint constraints.txt" in part
+        elif "--no-index" not in part:
+            assert "--require-hashes" in part
+    locks = set(re.findall(r"requirements/(\S+\.lock)", " ".join(installs)))
+    assert locks == ({"build.lock", LOCKS[name]} if name in LOCKS else set())
+    assert all((ROOT / "requirements" / lock).is_file() for lock in locks)
 
 
 def test_the_server_brings_no_torch():

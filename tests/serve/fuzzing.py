@@ -13,6 +13,13 @@ import random
 import zlib
 from typing import Any
 
+import numpy as np
+
+from serve.bodies import unpacked
+from serve.errors import ApiError
+from serve.exchange import Exchange
+from serve.routes import find_target
+
 SCALE = int(os.environ.get("LABELWRIGHT_FUZZ", "1"))
 WIDTH = 6
 NUMBERS = (
@@ -176,3 +183,42 @@ def reference_rows(body: bytes) -> tuple[list[list[Any]], bool] | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return (rows, body.count(b":") == 1) if is_dense and type(rows) is list else None
+
+
+def parsed(headers: dict[bytes, bytes], body: bytes, models: Any) -> tuple[bytes, Any]:
+    """What a server makes of a request: rows, or the refusal."""
+    target = find_target(b"/predict")
+    exchange = Exchange(target, headers, "id", 0.0)
+    try:
+        target.route.admit(headers)
+        encoding = headers.get(b"content-encoding")
+        plain = body if encoding is None else unpacked(body, encoding, 2**20)
+        return plain, target.route.parse(exchange, plain, models)
+    except ApiError as error:
+        return body, error
+
+
+def is_good(rows: list[list[Any]]) -> bool:
+    largest = float(np.finfo(np.float32).max)
+    fits = all(len(row) == WIDTH and all(abs(cell) <= largest for cell in row) for row in rows)
+    return bool(rows) and fits
+
+
+def check_body(headers: dict[bytes, bytes], body: bytes, models: Any, case: object) -> None:
+    """Fail unless a body is refused in one sentence, or read as Python's own parser reads it."""
+    plain, call = parsed(headers, body, models)
+    is_json = headers.get(b"content-type", b"application/json") == b"application/json"
+    rows, is_alone = (reference_rows(plain) if is_json else None) or (None, False)
+    if isinstance(call, ApiError):
+        # What is nothing but good rows must not be refused.
+        assert not (is_alone and not headers and is_good(rows)), (case, call)
+        message = str(call)
+        assert 0 < len(message) < 400, case
+        assert "\n" not in message, case
+        return
+    features = call.rows.features
+    assert features.dtype == np.float32, case
+    assert features.shape[1] == WIDTH, case
+    assert np.isfinite(features).all(), case
+    if rows is not None:
+        assert np.array_equal(features, np.array(rows, np.float64).astype(np.float32)), case

@@ -125,8 +125,9 @@ def test_a_server_with_keys_answers_who_shows_one(start, files):
         assert server.post(ROW, headers=good).status_code == 200
         assert server.post(ROW, headers={"authorization": "Bearer nobody"}).status_code == 401
         get = lambda path, **headers: httpx.get(server.url + path, headers=headers).status_code  # noqa: E731
-        assert get("/healthz") == get("/readyz") == 200
-        assert get("/models") == get("/metrics") == get("/") == 401
+        assert get("/healthz") == get("/readyz") == get("/") == get("/page/app.js") == 200
+        assert get("/docs") == get("/openapi.json") == 200  # the same on every server
+        assert get("/models") == get("/metrics") == get("/compare") == get("/v2") == 401
         assert get("/models", **good) == 200
         assert get("/metrics", **good) == 403
         assert get("/metrics", authorization="Bearer r-secret") == 200

@@ -16,13 +16,10 @@ import numpy as np
 import pytest
 
 from serve.batching import Finished, Job, MicroBatcher
-from serve.bodies import unpacked
 from serve.errors import ApiError, ClientGoneError, DeadlinePassedError
-from serve.exchange import Exchange
 from serve.inputs import DenseRows
 from serve.predictor import Scored
-from serve.routes import find_target
-from tests.serve.fuzzing import SCALE, WIDTH, garbage_case, reference_rows, request_case
+from tests.serve.fuzzing import SCALE, check_body, garbage_case, parsed, request_case
 from tests.serve.live import Wire, request
 
 PARSER_CASES = 20_000 * SCALE
@@ -31,49 +28,10 @@ PIPELINED = 40
 STATUSES = {200, 400, 404, 408, 413, 415, 422, 429, 504}
 
 
-def parsed(headers, body, models):
-    """What a server makes of a request: rows, or the refusal."""
-    target = find_target(b"/predict")
-    exchange = Exchange(target, headers, "id", 0.0)
-    try:
-        target.route.admit(headers)
-        encoding = headers.get(b"content-encoding")
-        plain = body if encoding is None else unpacked(body, encoding, 2**20)
-        return plain, target.route.parse(exchange, plain, models)
-    except ApiError as error:
-        return body, error
-
-
-def is_good(rows):
-    largest = float(np.finfo(np.float32).max)
-    fits = all(len(row) == WIDTH and all(abs(cell) <= largest for cell in row) for row in rows)
-    return bool(rows) and fits
-
-
-def check_parser(seed, models):
-    headers, body = request_case(seed)
-    plain, call = parsed(headers, body, models)
-    is_json = headers.get(b"content-type", b"application/json") == b"application/json"
-    rows, is_alone = (reference_rows(plain) if is_json else None) or (None, False)
-    if isinstance(call, ApiError):
-        # What is nothing but good rows must not be refused.
-        assert not (is_alone and not headers and is_good(rows)), (seed, call)
-        message = str(call)
-        assert 0 < len(message) < 400, seed
-        assert "\n" not in message, seed
-        return
-    features = call.rows.features
-    assert features.dtype == np.float32, seed
-    assert features.shape[1] == WIDTH, seed
-    assert np.isfinite(features).all(), seed
-    if rows is not None:
-        assert np.array_equal(features, np.array(rows, np.float64).astype(np.float32)), seed
-
-
 def test_any_body_is_read_as_python_reads_it_or_refused(serve_app):
     models = serve_app().app.state.service.names
     for seed in range(PARSER_CASES):
-        check_parser(seed, models)
+        check_body(*request_case(seed), models, seed)
 
 
 def test_the_generator_makes_both_good_and_bad_requests(serve_app):

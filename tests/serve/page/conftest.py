@@ -36,7 +36,7 @@ def open_page(chromium):
     """Opens the page; in the end it must have been silent and have asked its own server only."""
     opened, faults = [], []
 
-    def visit(url, *, width=1200, failures=(), **options):
+    def visit(url, *, width=1200, failures=(), shows="#row-help", **options):
         page = chromium.new_page(viewport={"width": width, "height": 800}, **options)
         page.set_default_timeout(20_000)
         opened.append(page)
@@ -55,7 +55,7 @@ def open_page(chromium):
         page.on("console", on_console)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(f"{url}/")
-        expect(page.locator("#row-help")).not_to_be_empty()
+        expect(page.locator(shows)).not_to_be_empty()
         return page
 
     yield visit
