@@ -18,6 +18,7 @@ from train.config import TrainingConfig
 from train.errors import UserError
 from train.method import Method
 from train.problem import Part, Problem
+from train.rank_state import from_first
 from train.thresholds import Judged, monitored_score
 from train.top_scores import keeps_best_only, top_labels
 
@@ -132,13 +133,13 @@ def _stage_is_done(position: Position, config: TrainingConfig) -> bool:
 
 def _enter_next_stage(method: Method, position: Position) -> None:
     """Go on from the best weights of the stage that ended."""
-    method.predictor.load_state_dict(ranks.from_first(position.best_weights))
+    method.predictor.load_state_dict(from_first(position.best_weights))
     position.stage, position.stage_start = position.stage + 1, position.epoch
     position.best_score, position.best_epoch = float("-inf"), position.epoch
     position.best_weights, position.best_teacher = {}, {}
     method.enter_stage(position.stage)
     if ranks.size() > 1:  # what the stage begins with was drawn by each rank for itself
-        method.load_state_dict(ranks.from_first(method.state_dict()))
+        method.load_state_dict(from_first(method.state_dict()))
 
 
 def _run_epoch(

@@ -120,7 +120,7 @@ def joined() -> Iterator[None]:
 
 
 @contextmanager
-def _contact() -> Iterator[None]:
+def contact() -> Iterator[None]:
     """Say which rank was lost when a message could not be exchanged."""
     try:
         yield
@@ -227,7 +227,7 @@ def total(value: Tensor) -> Tensor:
     """The sum over ranks, as a tensor of its own, without a gradient."""
     if size() == 1:
         return value
-    with _contact():
+    with contact():
         dist.all_reduce(value := value.detach().clone(memory_format=torch.contiguous_format))
     return value
 
@@ -247,7 +247,7 @@ def concatenated(rows: Tensor) -> Tensor:
     padded = rows.new_zeros(max(counts), *rows.shape[1:])
     padded[: len(rows)] = rows
     parts = [torch.empty_like(padded) for _ in counts]
-    with _contact():
+    with contact():
         dist.all_gather(parts, padded)
     return torch.cat([part[:own] for part, own in zip(parts, counts, strict=True)])
 
@@ -308,7 +308,7 @@ def on_first(work: Callable[[], T]) -> T:
             outcome = [work(), None]
         except UserError as error:
             outcome = [None, error]
-    with _contact():
+    with contact():
         dist.broadcast_object_list(outcome, device=torch.device("cpu"))
     if outcome[1] is not None:
         raise outcome[1]
@@ -328,53 +328,6 @@ def one_by_one(work: Callable[[], T]) -> T:
     return found[0] if found else work()
 
 
-def from_first(state: Any) -> Any:  # noqa: ANN401 - of nested dictionaries, lists and tuples
-    """The state that rank 0 has: tensors and plain values; tensors come one by one."""
-    if size() == 1:
-        return state
-    tensors: list[Tensor] = []
-    plan = on_first(lambda: _taken_apart(state, tensors))
-    return _put_together(plan, iter(tensors))
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a tensor was, and what a place for it looks like."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    device: str
-
-
-def _taken_apart(state: Any, tensors: list[Tensor]) -> Any:  # noqa: ANN401 - see `from_first`
-    if isinstance(state, Tensor):
-        tensors.append(state.detach())
-        return _Place(state.shape, state.dtype, state.device.type)
-    if isinstance(state, dict):
-        return {name: _taken_apart(value, tensors) for name, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(_taken_apart(value, tensors) for value in state)
-    return state
-
-
-def _put_together(plan: Any, tensors: Iterator[Tensor]) -> Any:  # noqa: ANN401 - see `from_first`
-    if isinstance(plan, _Place):
-        sent = next(tensors).contiguous() if is_first() else _room(plan)
-        with _contact():
-            dist.broadcast(sent, 0)
-        return sent
-    if isinstance(plan, dict):
-        return {name: _put_together(value, tensors) for name, value in plan.items()}
-    if isinstance(plan, (list, tuple)):
-        return type(plan)(_put_together(value, tensors) for value in plan)
-    return plan
-
-
-def _room(place: _Place) -> Tensor:
-    device = torch.device("cuda", local_rank()) if place.device == "cuda" else "cpu"
-    return torch.empty(place.shape, dtype=place.dtype, device=device)
-
-
 def in_turn(work: Sequence[T]) -> Sequence[T]:
     """This rank's part of work that ranks share: number rank, rank + size, ... of all."""
     return work[rank() :: size()]
@@ -390,7 +343,7 @@ def collected(parts: list[Tensor], sizes: list[int]) -> Tensor:
     if not is_first():
         own = torch.cat(parts) if parts else torch.empty(0, 0)
         if parts:
-            with _contact():
+            with contact():
                 dist.send(own, 0)
         return own
     found: list[Tensor] = [torch.empty(0)] * len(sizes)
@@ -399,7 +352,7 @@ def collected(parts: list[Tensor], sizes: list[int]) -> Tensor:
         rows = sizes[other :: size()]
         if rows:
             sent = parts[0].new_empty(sum(rows), *parts[0].shape[1:])
-            with _contact():
+            with contact():
                 dist.recv(sent, other)
             found[other :: size()] = sent.split(rows)
     return torch.cat(found)

@@ -34,6 +34,7 @@ from train.loop import (
 from train.method import Method
 from train.outcome import checkpoint_of, metrics_of
 from train.preparing import Prepared
+from train.rank_state import from_first
 from train.run import (
     RunFolder,
     write_config,
@@ -169,7 +170,7 @@ def _begun(prepared: Prepared, method: Method) -> Position:
 
     ranks.on_first(begin)
     if ranks.size() > 1:
-        state = ranks.from_first(_common_state(method, found[0]) if found else None)
+        state = from_first(_common_state(method, found[0]) if found else None)
         found = found or [restore(state, method)]
     return found[0]
 
@@ -286,11 +287,11 @@ def _take_best_weights(method: Method, position: Position) -> dict[str, Tensor]:
     Returns the weights of the teacher that go with them.
     """
     if _has_best(method, position):
-        method.predictor.load_state_dict(ranks.from_first(position.best_weights))
+        method.predictor.load_state_dict(from_first(position.best_weights))
         return position.best_teacher
     for stage in range(position.stage + 1, method.stages):  # interrupted before its last stage
         method.enter_stage(stage)
-    method.predictor.load_state_dict(ranks.from_first(method.predictor.state_dict()))
+    method.predictor.load_state_dict(from_first(method.predictor.state_dict()))
     return cpu_weights(method.teacher)
 
 

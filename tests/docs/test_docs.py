@@ -242,7 +242,7 @@ def test_flags_exist(page, known_flags):
     of_pip = {"--no-deps"}
     of_torchrun = {
         "--standalone", "--nnodes", "--nproc-per-node", "--max-restarts",
-        "--rdzv-backend", "--rdzv-endpoint",
+        "--rdzv-backend", "--rdzv-endpoint", "--node-rank",
     }  # fmt: skip
     assert flags_in(page.read_text("utf-8")) <= known_flags | of_pip | of_torchrun
 

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from train import methods, ranks
 from train.loop import Position, cpu_weights, fit, seed_everything
+from train.rank_state import from_first
 from train.storage import SCHEMA_VERSION, save
 
 # 17 and 15 rows: ranks have unequal parts. No other size of theirs is 17, 15, 9, 8 or 7.
@@ -134,7 +135,7 @@ def main(path: str, words: list[str]) -> None:
         }
         weights = {case: outcome["weights"] for case, outcome in found.items()}
         if ranks.size() > 1:
-            theirs = ranks.from_first(weights)
+            theirs = from_first(weights)
             for case, own in weights.items():
                 for name, value in own.items():
                     assert torch.equal(value, theirs[case][name]), f"{case}: {name} differs by rank"
