@@ -77,7 +77,7 @@ lock: $(VENV)/.supply  ## write requirements/*.lock anew, from pyproject.toml an
 	$(COMPILE) --python-version 3.11.14 $(addprefix --extra ,$(subst $(COMMA), ,$(DEVELOPING))) --override requirements/overrides.txt --no-emit-package setuptools \
 		--output-file requirements/dev.lock pyproject.toml
 
-audit: $(VENV)/.supply  ## ask the package index for known vulnerabilities of what the images install
+audit: $(VENV)/.supply  ## ask PyPI for known vulnerabilities of what the images install
 	$(VENV)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/serve.lock
 	$(VENV)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/serve-gpu.lock
 
