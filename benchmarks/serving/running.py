@@ -113,7 +113,11 @@ class Running:
 
     def resident_mb(self) -> float:
         """Of the largest of them, what it shares included."""
-        return max(self._megabytes("Rss:"))
+        return max(self.residents_mb())
+
+    def residents_mb(self) -> list[float]:
+        """Of each of them, what they share included."""
+        return self._megabytes("Rss:")
 
     def _megabytes(self, field: str) -> list[float]:
         found = []

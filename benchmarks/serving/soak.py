@@ -71,7 +71,7 @@ class Soak:
     aside: int = 0
     aside_wrong: int = 0
     samples: list[tuple[float, float]] = field(default_factory=list)
-    """Seconds, and MB of all processes that answer."""
+    """Seconds, and MB resident in all processes of the server."""
 
     @property
     def answers(self) -> int:
@@ -202,7 +202,16 @@ def _look(running: Running, soak: Soak, stop: threading.Event) -> None:
             answer = httpx.request(method, running.url + path, content=body, timeout=30)
             soak.aside += 1
             soak.aside_wrong += answer.status_code != status
-        soak.samples.append((time.monotonic() - begun, running.memory_mb()))
+        # Not the proportional set: it grows when others end that share the libraries.
+        soak.samples.append((time.monotonic() - begun, sum(running.residents_mb())))
+
+
+def _halves(soak: Soak) -> str:
+    """Whether growth goes on: the highest of the first half and of the second."""
+    megabytes = soak.settled[:, 1]
+    middle = len(megabytes) // 2
+    first, second = megabytes[:middle].max(), megabytes[middle:].max()
+    return f"at most {first:.1f} MB in the first half, {second:.1f} in the second"
 
 
 def main(options: Options) -> None:
@@ -216,7 +225,7 @@ def main(options: Options) -> None:
         f"{soak.answers:,} answers in {options.minutes:g} minutes, {soak.errors} errors; p99 "
         f"{first.p99:.1f} ms in the first {options.part_seconds:.0f} s and {last.p99:.1f} ms in "
         f"the last; memory {megabytes.min():.1f} to {megabytes.max():.1f} MB after the first, "
-        f"{soak.slope:+.3f} MB a minute"
+        f"{soak.slope:+.3f} MB a minute ({_halves(soak)})"
     )
     sys.exit(bool(soak.errors))
 
