@@ -71,6 +71,7 @@ class Shell:
             "PYTHONPATH": os.pathsep.join(map(str, [ROOT, ROOT / "clients" / "python" / "src"])),
             "XDG_CACHE_HOME": str(home / "cache"),
             "OMP_NUM_THREADS": "1",
+            "LABELWRIGHT_REPORT": "off",
             "NO_PROXY": "127.0.0.1",
         }
 
