@@ -14,6 +14,9 @@ BESIDE_THE_CHECKOUT = Path(__file__).parents[2] / "shared" / "data"
 if "LABELWRIGHT_DATA" not in os.environ and BESIDE_THE_CHECKOUT.is_dir():
     os.environ["LABELWRIGHT_DATA"] = str(BESIDE_THE_CHECKOUT)
 
+# A report takes seconds, and hundreds of runs are trained here; its own tests ask for it.
+os.environ["LABELWRIGHT_REPORT"] = "off"
+
 settings.register_profile("labelwright", deadline=None)
 settings.load_profile("labelwright")
 

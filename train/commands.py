@@ -13,7 +13,7 @@ from train import methods, ranks
 from train.compare_command import compare_command
 from train.config import TEXT_OPTIONS, config_values
 from train.data_commands import data_command
-from train.display import TrainingDisplay, score_table
+from train.display import TrainingDisplay, or_say_why_not, score_table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, needs_extra
 from train.listing import dataset_table, method_table
 from train.parsing import parse_run
@@ -86,7 +86,7 @@ def _list_command(console: Console, argv: Sequence[str]) -> int:
 
 
 def _report() -> ModuleType:
-    with needs_extra("report", "the report"):
+    with needs_extra("report", "a report"):
         from train.report import command  # noqa: PLC0415 - may be missing
     return command
 
@@ -117,18 +117,13 @@ def _masks_command(console: Console, argv: Sequence[str]) -> int:
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:
     options, config = parse_run(method_name, argv)
     command = shlex.join([*ranks.launcher(), "-m", "train", method_name, *argv])
-    report = _report() if options.report else None
     prepared = prepare(method_name, config, options, command)
-    if report:
-        report.check_size(prepared.problem, prepared.run.path)
     _print_settings(console, prepared)
     try:
         with TrainingDisplay(console, enabled=options.progress and ranks.is_first()) as display:
             result = train(prepared, display)
         if ranks.is_first():
             _tell(console, prepared, result)
-        if report and ranks.is_first() and not result.interrupted:
-            report.report_run(console, result.run)
         ranks.barrier()  # torchrun ends those that remain when one ends otherwise than with 0
     except ranks.RankLostError as error:
         raise ranks.RankLostError(
@@ -150,6 +145,9 @@ def _tell(console: Console, prepared: Prepared, result: Result) -> None:
         print(f"interrupted; {result.run.model} holds {held} so far. Go on with:")
         print(f"  {_resuming(prepared.command)}")
         return
+    if prepared.options.report:
+        with or_say_why_not(console):
+            _report().report_run(console, result.run)
     print(f"saved {result.run.model} after {position.seconds:.1f} s of training. Next:")
     print(f"  python -m export {shlex.quote(str(result.run.model))}")
 

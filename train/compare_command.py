@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from train.compare_display import (
     score_name,
 )
 from train.comparison import Comparison, ComparisonOptions, Outcome, PlannedRun, plan, run_all
+from train.display import or_say_why_not
 from train.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -32,6 +33,7 @@ from train.errors import (
     needs_extra,
 )
 from train.evidence import Record
+from train.options import reports_by_default
 from train.published import published
 
 DESCRIPTION = """\
@@ -52,7 +54,7 @@ class CompareOptions(ComparisonOptions):
     shares the first metric by share of the training rows."""
     baseline: str | None = None
     """The method that --plot divides by; the first one unless told."""
-    report: bool = False
+    report: bool = field(default_factory=reports_by_default)
     """Write report.html into the folder of the comparison: all tables, curves and costs."""
     progress: bool = True
     """Show progress."""
@@ -64,9 +66,6 @@ def compare_command(console: Console, argv: Sequence[str]) -> int:
     scores = [score_name(word) for word in options.metric.split(",")]
     if options.plot is not None:
         check_plot(options.plot, len(options.shares()), len(scores))
-    if options.report:
-        with needs_extra("report", "--report"):
-            from train.report.command import report_comparison  # noqa: PLC0415 - may be missing
     comparison = plan(options)
     baseline = _baseline(options, comparison)
     if comparison.finished:
@@ -80,7 +79,10 @@ def compare_command(console: Console, argv: Sequence[str]) -> int:
     if options.report and records:
         command = shlex.join(["python", "-m", "train", "compare", *argv])
         folders = [run.folder.path for run in records]
-        report_comparison(console, folders, comparison.out / "report.html", command, scores)
+        with or_say_why_not(console), needs_extra("report", "a report"):
+            from train.report.command import report_comparison  # noqa: PLC0415 - may be missing
+
+            report_comparison(console, folders, comparison.out / "report.html", command, scores)
     return _exit_code(console, comparison, records, others)
 
 

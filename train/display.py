@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -16,6 +18,7 @@ from rich.progress import (
 from rich.table import Table
 from torch import Tensor
 
+from train.errors import UserError
 from train.loop import Position
 from train.scoring import Judgement
 
@@ -146,3 +149,13 @@ def score_table(title: str, judgement: Judgement) -> Table:
     )
     table.caption_justify = "left"
     return table
+
+
+@contextmanager
+def or_say_why_not(console: Console) -> Iterator[None]:
+    """Print one line where a report cannot be made: what it is about is done and saved."""
+    try:
+        yield
+    except UserError as error:
+        told = f"no report: {error} (--no-report asks for none)"
+        console.print(told, highlight=False, markup=False, soft_wrap=True)

@@ -36,7 +36,7 @@ TAIL_SCORES = (
 """How frequent and rare labels fare; kept of runs since they are measured."""
 DIGITS = 6
 LOCAL_FLAGS = {"--out": 1, "--data-dir": 1, "--resume": 0, "--overwrite": 0, "--no-progress": 0,
-               "--report": 0, "--tensorboard": 0}  # fmt: skip
+               "--report": 0, "--no-report": 0, "--tensorboard": 0}  # fmt: skip
 """Flags, and how many values each has, that say where a run was and not what it was."""
 
 

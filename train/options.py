@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+
+REPORT_VARIABLE = "LABELWRIGHT_REPORT"
+
+
+def reports_by_default() -> bool:
+    """Whether commands write a report without being asked: unless the environment says `off`."""
+    return os.environ.get(REPORT_VARIABLE) != "off"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +75,7 @@ class RunOptions(DataOptions):
     """Go on with the interrupted run in the run folder."""
     overwrite: bool = False
     """Replace the run in the run folder."""
-    report: bool = False
+    report: bool = field(default_factory=reports_by_default)
     """Write report.html into the run folder: tables and plots, as `train report` makes them."""
     tensorboard: bool = False
     """Write losses and validation scores for TensorBoard into the folder `tensorboard` there."""

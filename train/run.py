@@ -55,7 +55,7 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """Tables and plots, once `python -m train report` was run."""
+        """Tables and plots, unless `--no-report` was given."""
         return self.path / "report.html"
 
     @property

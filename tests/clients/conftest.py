@@ -43,6 +43,11 @@ MODEL = {
 }
 
 
+MASK = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAAAAABX3VL4AAAADklEQVR4nGNg"
+    "YGBgYAAAAAYAAXKCmeoAAAAASUVORK5CYII="
+)
+"""A PNG of 2 x 2 black pixels."""
 SPEED = {
     **{key: MODEL[key] for key in ("name", "version", "method", "dataset")},
     "requests": 3,
@@ -109,7 +114,9 @@ class FakeServer:
         if seen.path == "/predict":
             if seen.body.get("model") == "no-such-model":
                 return 404, {"error": {"type": "unknown_model", "message": "no", "request_id": "r"}}
-            return 200, predict_answer(len(seen.body["inputs"]), seen.headers["x-request-id"])
+            answer = predict_answer(len(seen.body["inputs"]), seen.headers["x-request-id"])
+            masks = [{"mask": MASK, "coverage": 0.0} for _ in answer["predictions"]]
+            return 200, {**answer, "predictions": masks} if "mask" in seen.body else answer
         if seen.path == "/readyz":
             return 200, {"status": "ok"}
         return 200, {"models": [MODEL]} if seen.path == "/models" else MODEL

@@ -464,3 +464,19 @@ def test_leaving_the_block_closes_the_client(server):
         assert client.is_ready()
     with pytest.raises(RuntimeError, match="closed"):
         client.is_ready()
+
+
+def test_a_key_is_shown_with_every_request(connect, server, monkeypatch):
+    monkeypatch.setenv("LABELWRIGHT_API_KEY", "of-the-environment")
+    connect(server.url).models()
+    connect(server.url, api_key="given").is_ready()
+    monkeypatch.delenv("LABELWRIGHT_API_KEY")
+    connect(server.url).models()
+    shown = [seen.headers.get("authorization") for seen in server.seen]
+    assert shown == ["Bearer of-the-environment", "Bearer given", None]
+
+
+@pytest.mark.parametrize("key", ["two words", "line\nbreak", "ключ"])
+def test_a_key_that_cannot_be_sent_is_refused(connect, server, key):
+    with pytest.raises(InvalidArgument, match="api_key must be visible ASCII"):
+        connect(server.url, api_key=key)

@@ -106,6 +106,7 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments():
         "model",
         "embed",
         "embed_many",
+        "segment",
         "compare",
         "speeds",
         "is_ready",
@@ -135,9 +136,11 @@ def test_the_commands_of_the_readme_are_commands():
         assert callable(_parser().parse_args(words.split()).run)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["predict", "many", "asyncio", "errors"])
-def test_the_examples_of_the_readme_run(server, monkeypatch, capsys, block):
+@pytest.mark.parametrize("block", BLOCKS, ids=["predict", "pictures", "many", "asyncio", "errors"])
+def test_the_examples_of_the_readme_run(server, monkeypatch, capsys, tmp_path, block):
     monkeypatch.setenv("LABELWRIGHT_URL", server.url)
+    monkeypatch.chdir(tmp_path)
+    Path("horse.png").write_bytes(b"a picture, to a server that does not look at it")
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102 - our own text
     assert capsys.readouterr().out
     assert any(seen.path == "/predict" for seen in server.seen)

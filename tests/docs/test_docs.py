@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -32,6 +32,7 @@ from serve.errors import BUG, TABLE
 from serve.score.command import ScoreOptions
 from serve.settings import Settings
 from serve.telemetry import Telemetry
+from tests.docs.pages import DOCS, FENCED, PAGES, ROOT, Block, blocks, each
 from train import methods
 from train.checkpoint import Checkpoint
 from train.compare_command import CompareOptions
@@ -45,42 +46,9 @@ from train.run import RunFolder
 from train.scoring import Judgement
 from train.search.command import SearchOptions
 
-ROOT = Path(__file__).parents[2]
-DOCS = sorted((ROOT / "docs").rglob("*.md"))
-OTHERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "k8s/README.md")
-PAGES = [*DOCS, *(ROOT / name for name in OTHERS)]
 LINKING = [*PAGES, *(ROOT / "clients" / name / "README.md" for name in ("python", "typescript"))]
 MOST_LINES = 150
 DOCUMENTED_ADDRESS = "http://127.0.0.1:8000"
-FENCED = re.compile(
-    r"(?:^<!-- (?P<mark>[^\n]+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
-)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block, and the word and the rest of the comment before it."""
-
-    mark: str
-    argument: str
-    language: str
-    text: str
-
-
-def blocks(page: Path) -> list[Block]:
-    found = []
-    for match in FENCED.finditer(page.read_text("utf-8")):
-        mark, _, argument = (match["mark"] or "").partition(": ")
-        found.append(Block(mark, argument, match["language"], match["text"]))
-    return found
-
-
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-def each(pages: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("page", pages, ids=name_of)
 
 
 class Shell:
@@ -105,6 +73,7 @@ class Shell:
             "PYTHONPATH": os.pathsep.join(map(str, [ROOT, ROOT / "clients" / "python" / "src"])),
             "XDG_CACHE_HOME": str(home / "cache"),
             "OMP_NUM_THREADS": "1",
+            "LABELWRIGHT_REPORT": "off",
             "NO_PROXY": "127.0.0.1",
         }
 
@@ -174,7 +143,7 @@ def test_commands_run(page, tmp_path):
 @each(PAGES)
 def test_every_shell_block_says_what_becomes_of_it(page):
     for block in blocks(page):
-        allowed = {"sh": ("run", "serve", "not run"), "python": ("run", "file", "")}
+        allowed = {"sh": ("run", "serve", "run short", "checked"), "python": ("run", "file", "")}
         assert block.mark in allowed.get(block.language, ("file", "answer", "")), block.text
 
 

@@ -75,6 +75,10 @@ def pods_of(thing: Object) -> Iterator[Object]:
         yield spec["template"]
     elif thing["kind"] == "PyTorchJob":
         yield from (replica["template"] for replica in spec["pytorchReplicaSpecs"].values())
+    elif thing["kind"] == "RayJob":
+        cluster = spec["rayClusterSpec"]
+        groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+        yield from (group["template"] for group in groups)
     elif thing["kind"] == "ServingRuntime":
         pod = {key: spec[key] for key in ("containers", "volumes")}
         yield {"metadata": {"labels": thing["metadata"]["labels"]}, "spec": pod}

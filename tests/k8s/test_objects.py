@@ -57,6 +57,9 @@ def test_a_misspelt_field_is_noticed(deployment):
         ("components/kserve", "ServingRuntime"),
         ("components/kserve", "InferenceService"),
         ("components/training-operator", "PyTorchJob"),
+        ("components/kserve-autoscaling", "InferenceService"),
+        ("components/ray-search", "RayJob"),
+        ("components/ray-scoring", "RayJob"),
     ],
 )
 def test_a_misspelt_field_of_a_custom_kind_is_noticed(render, folder_of, kind):

@@ -5,21 +5,32 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
+import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+import tyro
+from torch.distributed.run import get_args_parser as torchrun_parser
 
 import export.cli
 import serve.cli
 import train.cli
 from export.bundle import SCHEMA_VERSION
+from serve.score.command import ScoreOptions
 from serve.settings import Settings
+from serve.telemetry import Telemetry
+from tests.k8s.conftest import pods_of
+from train.parsing import parse_run
+from train.search.command import SearchOptions
 
 ROOT = Path(__file__).parents[2]
 ROUTES = json.loads((ROOT / "serve" / "openapi.json").read_text("utf-8"))["paths"]
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
 DEFAULTS = Settings(bundles=(Path("model.bundle"),))
 SERVERS = ("server", "kserve-container")
+OF_RAY = ("ray-head", "ray-worker")  # KubeRay writes their commands
 FLAG = re.compile(r"--([a-z][a-z-]*)(?:=(.*))?")
 
 
@@ -179,7 +190,7 @@ def command_of(container):
 
 def test_flags_exist(containers, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    for container in containers:
+    for container in (one for one in containers if one["name"] not in OF_RAY):
         main, words = command_of(container)
         with redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit):
             main([*words, "--help"])
@@ -212,3 +223,63 @@ def test_a_gpu_is_asked_for_once(render, folder_of):
     ]
     assert [limit for limit in limits if limit] == ["1"]
     assert pod["tolerations"][0]["key"] == "nvidia.com/gpu"
+
+
+RAY_JOBS = {"search": SearchOptions, "score": ScoreOptions}
+
+
+@pytest.mark.parametrize("folder_of", ["components/ray-search", "components/ray-scoring"])
+def test_ray_runs_a_command_of_ours_on_the_cluster_it_is_in(render, folder_of):
+    (job,) = of_kind(render(folder_of), "RayJob")
+    program, command, *words = shlex.split(job["spec"]["entrypoint"])
+    assert program in SCRIPTS
+    options, rest = tyro.cli(RAY_JOBS[command], args=words, return_unknown_args=True)
+    assert (options.engine, options.address) == ("ray", "auto")
+    if command == "search":
+        parse_run(options.method, rest)
+    # Other machines see the same folder, and the next attempt finds what the last one did.
+    out = getattr(options, "out", None) or options.output
+    (mounts,) = {
+        tuple(mount["mountPath"] for mount in container["volumeMounts"])
+        for pod in pods_of(job)
+        for container in pod["spec"]["containers"]
+    }
+    assert str(out).startswith("/models/")
+    assert "/models" in mounts
+
+
+@pytest.mark.parametrize("folder_of", ["components/ray-search", "components/ray-scoring"])
+def test_the_version_of_ray_is_that_of_the_image(render, folder_of):
+    (job,) = of_kind(render(folder_of), "RayJob")
+    pinned = re.search(r"^ray==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["rayVersion"] == pinned[1]
+    for group in cluster["workerGroupSpecs"]:
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+
+
+def test_torchrun_starts_a_process_for_each_gpu(render):
+    (job,) = of_kind(render("components/training-operator"), "PyTorchJob")
+    pods = pods_of(job)
+    for pod in pods:
+        (container,) = pod["spec"]["containers"]
+        told = torchrun_parser().parse_args([*container["command"][1:], *container["args"]])
+        assert container["command"][0] == "torchrun"
+        assert (told.module, told.training_script) == (True, "train")
+        assert told.nnodes == str(len(pods))
+        assert told.nproc_per_node == container["resources"]["limits"]["nvidia.com/gpu"]
+        parse_run(told.training_script_args[0], told.training_script_args[1:])
+
+
+def test_kserve_scales_by_metrics_that_the_server_has(render):
+    (service,) = of_kind(render("components/kserve-autoscaling"), "InferenceService")
+    assert service["metadata"]["annotations"]["serving.kserve.io/autoscalerClass"] == "keda"
+    assert "scaleMetric" not in service["spec"]["predictor"]
+    exposed = {metric.name for metric in Telemetry().registry.collect()}
+    for rule in service["spec"]["predictor"]["autoScaling"]["metrics"]:
+        query = re.fullmatch(
+            r'sum\((\w+)\{namespace="(\w+)"\}\)', rule["external"]["metric"]["query"]
+        )
+        assert query[1] in exposed
+        assert query[2] == service["metadata"]["namespace"]

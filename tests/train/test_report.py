@@ -139,16 +139,42 @@ def test_the_page_of_a_run_says_what_made_it(copy):
         assert value in text
 
 
-def test_training_can_end_in_a_report(tmp_path, capsys):
-    words = ["--dataset", "demo", "--hidden", "30", "--epochs", "1", "--no-progress", "--report"]
-    assert main(["ce", *words, "--out", str(tmp_path / "run")]) == 0
+SMALL_RUN = ["--dataset", "demo", "--hidden", "30", "--epochs", "1", "--no-progress"]
+
+
+@pytest.fixture
+def for_users(monkeypatch):
+    """As it is without the setting of tests/conftest.py."""
+    monkeypatch.delenv("LABELWRIGHT_REPORT")
+
+
+def test_training_ends_in_a_report(for_users, tmp_path, capsys):
+    assert main(["ce", *SMALL_RUN, "--out", str(tmp_path / "run")]) == 0
     assert f"saved {tmp_path / 'run' / 'report.html'}" in capsys.readouterr().out
     assert "<h1>Report: run</h1>" in (tmp_path / "run" / "report.html").read_text("utf-8")
 
 
-def test_a_comparison_can_end_in_a_report(tmp_path):
+@pytest.mark.parametrize(("flag", "setting"), [("--no-report", "on"), ("--progress", "off")])
+def test_the_report_can_be_left_out(monkeypatch, tmp_path, capsys, flag, setting):
+    monkeypatch.setenv("LABELWRIGHT_REPORT", setting)
+    assert main(["ce", *SMALL_RUN, flag, "--out", str(tmp_path / "run")]) == 0
+    assert "report.html" not in capsys.readouterr().out
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_run_without_the_extra_says_how_to_get_it(for_users, tmp_path, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith("train.report")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(["ce", *SMALL_RUN, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert 'no report: a report needs jinja2: pip install "labelwright[report]"' in said
+    assert f"saved {tmp_path / 'run' / 'model.pt'}" in said
+
+
+def test_a_comparison_ends_in_a_report(for_users, tmp_path):
     words = ["--dataset", "demo", "--methods", "ce,br", "--seeds", "2", "--epochs", "1"]
-    assert main(["compare", *words, "--out", str(tmp_path), "--report", "--no-progress"]) == 0
+    assert main(["compare", *words, "--out", str(tmp_path), "--no-progress"]) == 0
     text = (tmp_path / "report.html").read_text("utf-8")
     assert "python -m train compare --dataset demo --methods ce,br" in text
     assert "<h4>leaderboard</h4>" in text
@@ -455,7 +481,7 @@ def test_a_missing_extra_is_told(capsys, copy, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("train.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert 'the report needs jinja2: pip install "labelwright[report]"' in refused(capsys, copy)
+    assert 'a report needs jinja2: pip install "labelwright[report]"' in refused(capsys, copy)
 
 
 def test_label_maps_are_those_of_embeddings_energy_network_and_rows(runs):

@@ -15,13 +15,13 @@ from train.evidence import record_of
 from train.report.across import by_setting, comparison_table
 from train.report.costs import parameter_table, training_table
 from train.report.page import make_sections, render, score_table
-from train.report.runs import FinishedRun, check_size, load_runs
+from train.report.runs import FinishedRun, load_runs
 from train.report.sections import Text
 from train.report.study import find_studies
 from train.report.tables import for_terminal
 from train.run import RunFolder, write_text
 
-__all__ = ["check_size", "report_command", "report_comparison", "report_run"]
+__all__ = ["report_command", "report_comparison", "report_run"]
 
 DESCRIPTION = "Write tables and plots of finished runs to one HTML page."
 

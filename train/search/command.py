@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +13,9 @@ import tyro
 from optuna.trial import TrialState
 from rich.console import Console
 
+from train.display import or_say_why_not
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, needs_extra
+from train.options import reports_by_default
 from train.run import write_text
 from train.search.local import search_here
 from train.search.plan import Search, plan_search
@@ -48,7 +50,7 @@ class SearchOptions:
     """Ray only: GPUs that a trial takes; 0.25: four trials share one."""
     out: Path | None = None
     """Folder of the search; unless told runs/DATASET/search-METHOD."""
-    report: bool = False
+    report: bool = field(default_factory=reports_by_default)
     """Write report.html into that folder: history, importance, every trial."""
 
     def __post_init__(self) -> None:
@@ -68,16 +70,16 @@ def search_command(console: Console, argv: Sequence[str]) -> int:
     options, words = _parse(console, argv)
     search = plan_search(options.method, words, options.vary, options.out)
     command = shlex.join(["python", "-m", "train", "search", *argv])
-    page = _page() if options.report else None
     engine = _engine(options, console)
     study = SharedStudy(search)
     for name, values in search.space.items():
         console.print(f"{name}: {values}", style="dim", highlight=False)
     is_done = engine(search, study, options.trials, _teller(console, study, options.trials))
     best = write_results(search, study)
-    if page:
-        write_text(search.folder / "report.html", page(search, study, command))
-        console.print(f"saved {search.folder / 'report.html'}", highlight=False, soft_wrap=True)
+    if options.report:
+        with or_say_why_not(console):
+            write_text(search.folder / "report.html", _page()(search, study, command))
+            console.print(f"saved {search.folder / 'report.html'}", highlight=False, soft_wrap=True)
     return _end(console, search, study, best, is_done=is_done)
 
 
@@ -100,7 +102,7 @@ def _engine(options: SearchOptions, console: Console) -> Engine:
 
 
 def _page() -> Callable[[Search, SharedStudy, str], str]:
-    with needs_extra("report", "--report"):
+    with needs_extra("report", "a report"):
         from train.search.page import search_page  # noqa: PLC0415 - may be missing
     return search_page
 

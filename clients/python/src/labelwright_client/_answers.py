@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any, TypeVar
 
 from labelwright_client._errors import (
@@ -11,12 +12,15 @@ from labelwright_client._errors import (
     ServerFailed,
     StatusError,
 )
+from labelwright_client._png import read_grey
 from labelwright_client._types import (
     Compared,
     Comparison,
     Embeddings,
     InputSpec,
     LatencyMs,
+    Mask,
+    Masks,
     ModelId,
     ModelInfo,
     ModelSpeed,
@@ -28,6 +32,7 @@ from labelwright_client._types import (
 )
 
 T = TypeVar("T")
+IS_BRIGHT = bytes(grey >= 128 for grey in range(256))
 
 
 class WrongShape(Exception):  # noqa: N818 - never leaves the package, where it becomes BadAnswer
@@ -41,6 +46,19 @@ def read_predictions(answer: object, row_count: int) -> Predictions:
         raise WrongShape(f"{len(predictions)} predictions for {row_count} rows")
     return Predictions(
         rows=predictions,
+        model=_model_id(answer),
+        latency_ms=_latency(answer),
+        request_id=_field(answer, "request_id", str),
+    )
+
+
+def read_masks(answer: object, row_count: int) -> Masks:
+    """Read the answer of `POST /predict` by a model of images, one mask for each picture sent."""
+    masks = tuple(_mask(entry) for entry in _field(answer, "predictions", list))
+    if len(masks) != row_count:
+        raise WrongShape(f"{len(masks)} masks for {row_count} pictures")
+    return Masks(
+        rows=masks,
         model=_model_id(answer),
         latency_ms=_latency(answer),
         request_id=_field(answer, "request_id", str),
@@ -162,7 +180,19 @@ def _vector(entry: object) -> tuple[float, ...]:
     return tuple(_float(value, "embeddings") for value in entry)
 
 
+def _mask(entry: object) -> Mask:
+    try:
+        png = base64.b64decode(_field(entry, "mask", str), validate=True)
+        height, width, grey = read_grey(png)
+    except ValueError as error:
+        raise WrongShape(f"`mask` cannot be read: {error}") from error
+    pixels = grey.translate(IS_BRIGHT)
+    return Mask(height, width, _number(entry, "coverage"), pixels, png)
+
+
 def _prediction(entry: object) -> Prediction:
+    if isinstance(entry, dict) and "mask" in entry:
+        raise WrongShape("the model answers with masks: ask it by segment()")
     labels, scores = _texts(entry, "labels"), _field(entry, "scores", list)
     if len(labels) != len(scores):
         raise WrongShape(f"{len(scores)} scores for {len(labels)} labels")

@@ -16,6 +16,7 @@ from labelwright_client import _protocol as protocol
 from labelwright_client import _stream as stream
 from labelwright_client._calls import Call, Choice, Threshold
 from labelwright_client._errors import ClientError
+from labelwright_client._pictures import Pictures
 from labelwright_client._progress import Progress
 from labelwright_client._rows import Rows
 from labelwright_client._shell import Shell
@@ -24,6 +25,7 @@ from labelwright_client._trace import asker
 from labelwright_client._types import (
     Comparison,
     Embeddings,
+    Masks,
     ModelInfo,
     Prediction,
     Predictions,
@@ -91,6 +93,19 @@ class AsyncClient(Shell):
             pace,
             lambda part: self._run(calls.predict_call(part, choice, asker())),
         )
+
+    async def segment(
+        self,
+        pictures: Pictures,
+        *,
+        threshold: Threshold | None = None,
+        model: str | None = None,
+        request_id: str | None = None,
+        trace: Mapping[str, str] | None = None,
+    ) -> Masks:
+        """Find which pixels of each picture are on, as `Client.segment` does."""
+        choice = Choice(threshold=threshold, model=model)
+        return await self._run(calls.segment_call(pictures, choice, asker(request_id, trace)))
 
     async def embed(
         self,

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 from labelwright_client._answers import (
     read_comparison,
     read_embeddings,
+    read_masks,
     read_model,
     read_models,
     read_predictions,
@@ -20,9 +21,17 @@ from labelwright_client._answers import (
     read_status,
 )
 from labelwright_client._errors import InvalidArgument
+from labelwright_client._pictures import Pictures, encode_pictures
 from labelwright_client._rows import Rows, array_bytes, encode_rows
 from labelwright_client._trace import REQUEST_ID, Asker
-from labelwright_client._types import Comparison, Embeddings, ModelInfo, Predictions, Speeds
+from labelwright_client._types import (
+    Comparison,
+    Embeddings,
+    Masks,
+    ModelInfo,
+    Predictions,
+    Speeds,
+)
 
 T = TypeVar("T")
 Threshold = SupportsFloat | Literal["tuned", "per-label"]
@@ -94,6 +103,18 @@ def predict_call(rows: Rows, choice: Choice, asker: Asker) -> Call[Predictions]:
         asker=asker,
         read=lambda answer: read_predictions(answer, row_count=len(inputs)),
         content=_json_bytes({"inputs": inputs, **options}),
+    )
+
+
+def segment_call(pictures: Pictures, choice: Choice, asker: Asker) -> Call[Masks]:
+    """Build `POST /predict` for a model of images; a PNG brings its size along, runs do not."""
+    inputs = encode_pictures(pictures)
+    return Call(
+        method="POST",
+        path="/predict",
+        asker=asker,
+        read=lambda answer: read_masks(answer, row_count=len(inputs)),
+        content=_json_bytes({"inputs": inputs, "mask": "png", **choice.fields()}),
     )
 
 

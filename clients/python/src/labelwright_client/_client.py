@@ -15,6 +15,7 @@ from labelwright_client import _protocol as protocol
 from labelwright_client import _stream as stream
 from labelwright_client._calls import Call, Choice, Threshold
 from labelwright_client._errors import ClientError
+from labelwright_client._pictures import Pictures
 from labelwright_client._progress import Progress
 from labelwright_client._rows import Rows
 from labelwright_client._shell import Shell
@@ -23,6 +24,7 @@ from labelwright_client._trace import asker
 from labelwright_client._types import (
     Comparison,
     Embeddings,
+    Masks,
     ModelInfo,
     Prediction,
     Predictions,
@@ -126,6 +128,29 @@ class Client(Shell):
             pace,
             lambda part: self._run(calls.predict_call(part, choice, asker())),
         )
+
+    def segment(
+        self,
+        pictures: Pictures,
+        *,
+        threshold: Threshold | None = None,
+        model: str | None = None,
+        request_id: str | None = None,
+        trace: Mapping[str, str] | None = None,
+    ) -> Masks:
+        """Find the pixels of each picture that belong to what a model of images was trained on.
+
+        Args:
+            pictures: Paths of PNG or JPEG files, the bytes of such, or arrays (height, width, 3) of
+                0 to 255, which must have the size of the model.
+            threshold: Only pixels that score at least this; 0.5 if None, "tuned" asks for the
+                value chosen when the model was trained.
+            model: As for `predict`.
+            request_id: As for `predict`.
+            trace: As for `predict`.
+        """
+        choice = Choice(threshold=threshold, model=model)
+        return self._run(calls.segment_call(pictures, choice, asker(request_id, trace)))
 
     def embed(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from labelwright_client._errors import InvalidArgument
-from labelwright_client._types import Prediction
+from labelwright_client._types import Mask, Prediction
 
 FORMATS = ("csv", "jsonl")
 
@@ -51,6 +52,31 @@ def write_predictions(predictions: Iterable[Prediction], file: TextIO, form: str
         return
     for row, prediction in enumerate(predictions):
         _write_json({"row": row, "labels": prediction.labels, "scores": prediction.scores}, file)
+
+
+def write_masks(masks: Iterable[Mask], file: TextIO, form: str) -> None:
+    """One line a picture: its size and how much is covered; JSON lines have the mask too."""
+    fields = ("height", "width", "coverage")
+    if form == "csv":
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(["row", *fields])
+        lines.writerows([row, *_values(mask, fields)] for row, mask in enumerate(masks))
+        return
+    for row, mask in enumerate(masks):
+        told = dict(zip(fields, _values(mask, fields), strict=True))
+        _write_json({"row": row, **told, "mask": base64.b64encode(mask.png).decode()}, file)
+
+
+def write_picture(mask: Mask, out: Path) -> None:
+    """The mask as a black and white PNG."""
+    try:
+        out.write_bytes(mask.png)
+    except OSError as error:
+        raise InvalidArgument(f"cannot write {out}: {error.strerror}") from error
+
+
+def _values(mask: Mask, fields: Sequence[str]) -> list[object]:
+    return [getattr(mask, name) for name in fields]
 
 
 def write_embeddings(vectors: Iterable[tuple[float, ...]], file: TextIO, form: str) -> None:

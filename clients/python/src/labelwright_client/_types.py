@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 
 from labelwright_client._errors import StatusError
 from labelwright_client._frame import frame
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 
 COMPARED_COLUMNS = ("model", "milliseconds", "row", "label", "score")
@@ -67,6 +69,53 @@ class Predictions(Sequence[Prediction]):
         A row without labels has no line. Rows are counted from 0.
         """
         return frame(_label_lines(self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Which pixels of one image are on, at the size of the model."""
+
+    height: int
+    width: int
+    coverage: float
+    """Share of the pixels that are on."""
+    pixels: bytes = field(repr=False)
+    """1 where a pixel is on, else 0, line after line."""
+    png: bytes = field(repr=False)
+    """The same as a black and white picture, to be written to a file."""
+
+    def lines(self) -> list[list[bool]]:
+        """Lines of pixels, from the top."""
+        starts = range(0, len(self.pixels), self.width)
+        return [list(map(bool, self.pixels[start : start + self.width])) for start in starts]
+
+    def to_array(self) -> NDArray[np.bool_]:
+        """A numpy array (height, width) of truth values."""
+        try:
+            import numpy as np  # noqa: PLC0415 - the package must do without it
+        except ImportError as error:
+            raise ImportError("to_array() needs numpy: pip install numpy") from error
+        return np.frombuffer(self.pixels, dtype=np.bool_).reshape(self.height, self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class Masks(Sequence[Mask]):
+    """One mask a picture, in the order of the pictures, and how they were made."""
+
+    rows: tuple[Mask, ...]
+    model: ModelId
+    latency_ms: LatencyMs
+    request_id: str
+
+    @overload
+    def __getitem__(self, index: int) -> Mask: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Mask, ...]: ...
+    def __getitem__(self, index: int | slice) -> Mask | tuple[Mask, ...]:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 @dataclass(frozen=True, slots=True)

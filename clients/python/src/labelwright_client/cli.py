@@ -18,6 +18,8 @@ from labelwright_client._output import (
     opened,
     table,
     write_embeddings,
+    write_masks,
+    write_picture,
     write_predictions,
 )
 from labelwright_client._progress import Bar
@@ -25,6 +27,7 @@ from labelwright_client._protocol import DEFAULT_URL, URL_VARIABLE
 from labelwright_client._types import Compared, ModelInfo
 
 ENDINGS = ", ".join(READERS)
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp")
 TIMEOUT = 60.0  # seconds; nobody waits for an answer, so more than the library's default
 
 
@@ -49,8 +52,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _predict(client: Client, options: argparse.Namespace) -> None:
+    if options.file.suffix.lower() in PICTURES:
+        _segment(client, options)
+        return
     form = format_of(options.out, options.format)
     model = _chosen(client, options.model)
+    _require_task(model, options.file, "multilabel")
     source = read_rows(options.file, model.input, options.text_column)
     with opened(options.out) as file, _Shown(source) as progress:
         predictions = client.predict_many(
@@ -63,6 +70,29 @@ def _predict(client: Client, options: argparse.Namespace) -> None:
             progress=progress,
         )
         write_predictions(predictions, file, form)
+
+
+def _segment(client: Client, options: argparse.Namespace) -> None:
+    """The mask of one picture: to a picture, or what it covers as text."""
+    is_picture = options.out is not None and options.out.suffix.lower() == ".png"
+    form = "" if is_picture else format_of(options.out, options.format)
+    if options.top_k is not None:
+        raise InvalidArgument("--top-k is for labels: a picture is answered with a mask")
+    model = _chosen(client, options.model)
+    _require_task(model, options.file, "segmentation")
+    masks = client.segment([options.file], model=model.name, threshold=options.threshold)
+    if is_picture:
+        write_picture(masks[0], options.out)
+        return
+    with opened(options.out) as file:
+        write_masks(masks, file, form)
+
+
+def _require_task(model: ModelInfo, file: Path, task: str) -> None:
+    takes = "pictures" if model.task == "segmentation" else "rows"
+    if model.task != task:
+        wanted = ", ".join(PICTURES) if takes == "pictures" else ENDINGS
+        raise InvalidArgument(f"{model.name} takes {takes}, and {file} has none: send {wanted}")
 
 
 def _embed(client: Client, options: argparse.Namespace) -> None:
@@ -181,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     predict = _command(commands, "predict", _predict, "labels for the rows of a file")
     predict.epilog = "example: labelwright predict my.csv --top-k 3 --out labels.csv"
-    _add_file(predict)
+    _add_file(predict, f"{ENDINGS}; or a picture: {', '.join(PICTURES)}")
     _add_many(predict)
     _add_choice(predict)
     embed = _command(commands, "embed", _embed, "vectors for the rows of a file")
@@ -217,8 +247,8 @@ def _command(
     return parser
 
 
-def _add_file(parser: argparse.ArgumentParser, **options: Any) -> None:  # noqa: ANN401 - of argparse
-    parser.add_argument("file", type=Path, metavar="FILE", help=f"rows: {ENDINGS}", **options)
+def _add_file(parser: argparse.ArgumentParser, endings: str = ENDINGS, **options: Any) -> None:  # noqa: ANN401 - of argparse
+    parser.add_argument("file", type=Path, metavar="FILE", help=f"rows: {endings}", **options)
     parser.add_argument(
         "--text-column", default="text", help="where texts are, in tables and objects; default text"
     )
@@ -227,7 +257,7 @@ def _add_file(parser: argparse.ArgumentParser, **options: Any) -> None:  # noqa:
 def _add_many(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", metavar="NAME", help="needed if the server has several")
-    add("--out", type=Path, help=".csv or .jsonl; default standard output")
+    add("--out", type=Path, help=".csv or .jsonl, of a picture also .png; default standard output")
     add("--format", choices=FORMATS, help="default by the ending of --out, else csv")
     add("--chunk-rows", type=_count, default=256, help="rows in a request; default 256")
     add("--concurrency", type=_count, default=4, help="requests at a time; default 4")
