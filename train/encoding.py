@@ -219,7 +219,7 @@ class TokenEncoder:
 
     def numbers(self, texts: Sequence[str]) -> list[list[int]]:
         """Token numbers of each text."""
-        encoded = self.tokenizer.encode_batch_fast([_encodable(text) for text in texts])
+        encoded = self.tokenizer.encode_batch_fast([encodable(text) for text in texts])
         return [text.ids for text in encoded]
 
 
@@ -236,7 +236,7 @@ def _flat(rows: Iterable[Iterable[int]]) -> Iterable[int]:
     return (value for row in rows for value in row)
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Without lone surrogates, which JSON can spell and UTF-8 cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train.batches import Rows, TokenRows, batch_order, scoring_order
+from train.batches import Rows, TokenRows, WordRows, batch_order, scoring_order
 from train.config import TrainingConfig
 from train.errors import UserError
+from train.marking import BestMarks, best_marks, span_f1
 from train.method import Method
 from train.problem import Part, Problem
 from train.thresholds import Judged, monitored_score
@@ -210,18 +211,28 @@ def validation_score(
     `ndcg@5` needs neither all scores nor all rows, and looks at rows evenly spread over the part.
     """
     n_rows, n_labels = part.targets.shape
+    if part.marks is not None:
+        (found,) = scores_of(predictor, (part,), device)
+        assert isinstance(found, BestMarks)  # noqa: S101 - words are judged by it
+        return span_f1(found, part.marks)
     if monitor == "ndcg@5":
         index = torch.arange(0, n_rows, -(-n_rows // MONITORED_ROWS))
         top = top_labels(predictor, part.x, n_labels, device, k=5, index=index)
         return monitored_score(top, part.targets[index.numpy()], monitor)
     (scores,) = scores_of(predictor, (part,), device)
+    assert not isinstance(scores, BestMarks)  # noqa: S101 - see above
     return monitored_score(scores, part.targets, monitor)
 
 
 def scores_of(
     predictor: nn.Module, parts: Sequence[Part], device: torch.device
-) -> tuple[Judged, ...]:
-    """Scores of all rows: of every label, or of the best where any matrix would be too large."""
+) -> tuple[Judged | BestMarks, ...]:
+    """Scores of all rows: of every label, or of the best where any matrix would be too large.
+
+    Of rows of words, the best label of each.
+    """
+    if all(isinstance(part.x, WordRows) for part in parts):
+        return tuple(best_marks(predictor, part.x, part.targets.shape[1], device) for part in parts)
     if any(keeps_best_only(*part.targets.shape) for part in parts):
         return tuple(top_labels(predictor, part.x, part.targets.shape[1], device) for part in parts)
     return tuple(predict(predictor, part.x, device) for part in parts)

@@ -26,8 +26,8 @@ class RoleRow:
     """One predicate of a sentence."""
 
     words: tuple[str, ...]
-    predicate: int
-    """Its place among the words."""
+    predicate: int | None
+    """Its place among the words; None where labels are not about a predicate."""
     marks: tuple[str, ...]
     """`B-ROLE`, `I-ROLE` or `O` of each word; the predicate itself is `B-V`."""
 
@@ -86,7 +86,7 @@ def marks_of(cells: list[str], where: str) -> tuple[str, ...]:
     for cell in cells:
         parsed = CELL.fullmatch(cell)
         if parsed is None or (parsed[1] and role):
-            raise DataError(f"{where}: {cell!r} is no bracket of a span: fetch the file again")
+            raise DataError(f"{where}: {cell!r} is no bracket of a span such as (A1*, * or *)")
         begins = parsed[1]
         role = begins or role
         marks.append(f"{'B' if begins else 'I'}-{role}" if role else "O")
