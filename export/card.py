@@ -70,14 +70,21 @@ def _predicts(manifest: Manifest, labels: Sequence[str]) -> list[str]:
     return [
         f"# {code(manifest.name)}",
         "",
-        f"Scores each of {manifest.label_count} labels for a row, from 0 to 1. A row is "
+        f"Scores each of {manifest.label_count} labels for {_what(manifest)}, from 0 to 1. A row is "
         f"{_row(manifest.input)}. Version {code(manifest.version)}.",
         "",
         f"Labels: {names}{f' and {rest} more, see labels.json' if rest > 0 else ''}.",
     ]
 
 
+def _what(manifest: Manifest) -> str:
+    return "each word of a row" if manifest.input.kind == "words" else "a row"
+
+
 def _row(spec: InputSpec) -> str:
+    if spec.kind == "words":
+        marked = ", one of them marked as the predicate" if spec.predicate else ""
+        return f"a list of words{marked}, of which the first {spec.max_tokens} tokens count"
     if spec.kind != "text":
         return f"{spec.width} numbers, unscaled"
     if spec.encoding == "tokens":
@@ -159,11 +166,18 @@ def _training(origin: Origin) -> list[str]:
 
 
 def _calling(manifest: Manifest) -> list[str]:
-    row: object = "a text to label" if manifest.input.kind == "text" else {0: 1.0}
-    body = {"model": manifest.name, "inputs": [row], "threshold": "tuned"}
+    if manifest.input.kind == "words":
+        marked = {"predicate": 1} if manifest.input.predicate else {}
+        row: object = {"tokens": ["She", "laughed"], **marked}
+        limits: dict[str, str] = {}
+    else:
+        row = "a text to label" if manifest.input.kind == "text" else {0: 1.0}
+        limits = {"threshold": "tuned"}
+    body = {"model": manifest.name, "inputs": [row], **limits}
+    told = "".join(f', {name}="{value}"' for name, value in limits.items())
     python = (
         "from labelwright_client import Client\n\nwith Client() as client:\n"
-        f'    print(client.predict([{row!r}], threshold="tuned", model={manifest.name!a})[0])'
+        f"    print(client.predict([{row!r}]{told}, model={manifest.name!a})[0])"
     )
     shell = f"curl -s http://127.0.0.1:8000/predict -d {shlex.quote(json.dumps(body))}"
     return [

@@ -50,6 +50,7 @@ from export.verify import Parity, check_parity, check_path, check_search, scores
 from train.checkpoint import Checkpoint, load_checkpoint
 from train.errors import CheckpointError, needs_extra
 from train.nets.segmentation import CropAverage, CropDescent
+from train.nets.tagging import WordDescent, WordTaskNet
 
 STORED_ROWS = 64
 """Probe rows that a bundle keeps: a server runs them before it is ready."""
@@ -88,7 +89,9 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
             None if energy is None else _proved(checkpoint, energy, rows, folder / ENERGY)
         )
         manifest = _manifest(checkpoint, rows.spec, parity, options)
-        size = save_encoder(folder / MODEL, rows.spec.graph_kind, folder / ENCODER)
+        size = None
+        if embeds(predictor):
+            size = save_encoder(folder / MODEL, rows.spec.graph_kind, folder / ENCODER)
         manifest = replace(
             manifest,
             embedding_size=size,
@@ -149,7 +152,7 @@ def _write_text_encoder(checkpoint: Checkpoint, folder: Path) -> None:
     text = checkpoint.text
     if text is not None:
         name, content = (
-            (TOKENIZER, text["tokenizer"]) if text["kind"] == "tokens" else (WORDS, text["encoder"])
+            (WORDS, text["encoder"]) if text["kind"] == "tfidf" else (TOKENIZER, text["tokenizer"])
         )
         (folder / name).write_text(content, encoding="utf-8")
 
@@ -173,6 +176,13 @@ def _index(predictor: nn.Module, rows: ProbeRows, folder: Path) -> Search:
 
 def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
     network = network_of(predictor)
+    if isinstance(network, WordDescent) or (
+        isinstance(network, WordTaskNet) and (options.with_energy or options.int8)
+    ):
+        raise BundleError(
+            "of models that label words, ce and seal are exported, in 32 bits and without "
+            "--with-energy"
+        )
     if isinstance(network, CropDescent) or (
         isinstance(network, CropAverage) and options.with_energy
     ):
@@ -192,7 +202,7 @@ def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
 
 def _check_probe(checkpoint: Checkpoint, path: Path) -> None:
     width, labels = checkpoint.shape["n_features"], checkpoint.shape["n_labels"]
-    is_tokens = checkpoint.text is not None and checkpoint.text["kind"] == "tokens"
+    is_tokens = checkpoint.text is not None and checkpoint.text["kind"] != "tfidf"
     count = len(checkpoint.texts if is_tokens else checkpoint.probe)
     if checkpoint.probe.dim() != 2 or checkpoint.probe.shape[1] != width or not count:
         raise CheckpointError(f"{path} holds no usable test rows: train the model again")

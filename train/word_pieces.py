@@ -5,6 +5,7 @@ Training and serving run this very code, so it needs numpy and `tokenizers` alon
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,15 @@ from typing import Any
 import numpy as np
 
 from train.encoding import TokenEncoder, encodable, padded
+
+
+WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+"""Letters and digits, with apostrophes and hyphens between them; or any other sign by itself."""
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text, and its signs."""
+    return WORD.findall(text)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,23 +1,14 @@
-"""Metrics of spans over tokens: F1 as `conlleval` counts it, by role, and how often roles collide.
-
-Tokens bear `B-ROLE` (a span begins), `I-ROLE` (it goes on) or `O`. As in `conlleval`, the program
-of the CoNLL shared tasks, an `I-ROLE` that continues no span of its role begins one.
-"""
+"""Metrics of spans of words: F1 as `conlleval` counts it, by role, and how often roles collide."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from train.errors import DataError
-
-Span: TypeAlias = tuple[str, int, int]
-"""Role, first token, last token."""
-Marks: TypeAlias = Sequence[str]
-"""`B-ROLE`, `I-ROLE` or `O` of each token of a row."""
+from train.spans import Marks, spans_of
 
 PREDICATE = "V"
 """Given with the input, so it is not counted."""
@@ -49,20 +40,6 @@ class SpanCounts:
         return 2 * self.hits / (self.predicted + self.true) if self.predicted + self.true else 0.0
 
 
-def spans_of(marks: Marks) -> Iterator[Span]:
-    """The spans of one row, from left to right."""
-    role, start = "", 0
-    for place, mark in enumerate([*marks, "O"]):
-        kind, _, next_role = mark.partition("-")
-        if kind not in ("B", "I", "O") or (kind == "O") == bool(next_role):
-            raise DataError(f"token {place} bears {mark!r}: it must be O, B-ROLE or I-ROLE")
-        if role and (kind != "I" or next_role != role):
-            yield role, start, place - 1
-            role = ""
-        if kind != "O" and not role:
-            role, start = next_role, place
-
-
 def count_spans(
     predicted: Iterable[Marks], true: Iterable[Marks], *, ignore: Sequence[str] = (PREDICATE,)
 ) -> dict[str, SpanCounts]:
@@ -75,7 +52,7 @@ def count_spans(
     wanted: Counter[str] = Counter()
     for guess, truth in zip(predicted, true, strict=True):
         if len(guess) != len(truth):
-            raise DataError(f"a row of {len(truth)} tokens has {len(guess)} predicted marks")
+            raise DataError(f"a row of {len(truth)} words has {len(guess)} predicted marks")
         guessed, known = set(spans_of(guess)), set(spans_of(truth))
         hits.update(role for role, _, _ in guessed & known)
         found.update(role for role, _, _ in guessed)
