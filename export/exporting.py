@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import nn
 
@@ -104,7 +105,7 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
         contents = Contents(
             labels=checkpoint.labels,
             probe=cut(rows.feed, 0, stored),
-            probe_scores=parity.scores[:stored],
+            probe_scores=_stored_scores(checkpoint, parity, rows, stored),
             probe_texts=None if rows.texts is None else rows.texts[:stored],
             energy_scores=None if energy_parity is None else energy_parity.scores[:stored],
         )
@@ -127,6 +128,17 @@ def _proved(
     save_graph(model, path)
     parity = check_parity(predictor, path, rows.inputs, feed=rows.feed)
     return replace(parity, largest_difference=max(way, parity.largest_difference))
+
+
+def _stored_scores(
+    checkpoint: Checkpoint, parity: Parity, rows: ProbeRows, stored: int
+) -> NDArray[np.float32]:
+    """The scores of the rows that a bundle keeps; of words, of as many as these rows have."""
+    scores = parity.scores[:stored]
+    if "word_pieces" not in rows.feed:
+        return scores
+    words = int((rows.feed["word_pieces"][:stored] > 0).sum(axis=1).max())
+    return scores[:, : words * checkpoint.shape["n_labels"]]
 
 
 def _quantized(
