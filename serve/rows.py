@@ -79,9 +79,7 @@ def parse_rows(inputs: object, rules: RowRules, *, with_booleans: bool) -> Rows:
             "send them in parts"
         )
     if rules.kind == "words":
-        return parse_words(
-            inputs, max_characters=rules.max_characters, predicate=rules.predicate
-        )
+        return parse_words(inputs, max_characters=rules.max_characters, predicate=rules.predicate)
     if rules.kind == "text":
         return _texts(inputs, rules.max_characters)
     if rules.image is not None and not is_flat(inputs[0]):

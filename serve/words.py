@@ -1,7 +1,7 @@
 """Rows that are words, each of which bears one of the labels, and answers that are spans of them.
 
-A row is {"tokens": ["She", "laughed"], "predicate": 1} or {"text": "She laughed", "predicate": 1}: a
-text is cut by `split_words`, and the predicate is the place of a word, from 0.
+A row is {"tokens": ["She", "laughed"], "predicate": 1} or {"text": "She laughed", "predicate": 1}:
+a text is cut by `split_words`, and the predicate is the place of a word, from 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parse_words(inputs: list[Any], *, max_characters: int, predicate: bool) -> W
     )
 
 
-def _row(index: int, row: object, max_characters: int, predicate: bool) -> WordRow:  # noqa: FBT001
+def _row(index: int, row: object, max_characters: int, predicate: bool) -> WordRow:
     if not isinstance(row, dict) or not row.keys() <= set(FIELDS):
         what = kind_of(row) if not isinstance(row, dict) else f"fields {', '.join(row)[:60]}"
         raise InvalidInputError(

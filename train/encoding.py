@@ -223,7 +223,9 @@ class TokenEncoder:
         return [text.ids for text in encoded]
 
 
-def padded(rows: Sequence[Sequence[int]], padding: int) -> tuple[np.ndarray, np.ndarray]:
+def padded(
+    rows: Sequence[Sequence[int] | np.ndarray], padding: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows of different lengths as one matrix, and where it holds one of them: 1, else 0."""
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]

@@ -118,9 +118,7 @@ class EnergyWidths(Widths, Protocol):
         ...
 
 
-def energy_net(
-    config: EnergyWidths, shape: Shape
-) -> EnergyNet | ConvolutionalEnergy | WordEnergy:
+def energy_net(config: EnergyWidths, shape: Shape) -> EnergyNet | ConvolutionalEnergy | WordEnergy:
     """Build the untrained energy network."""
     if shape.tagging:
         return WordEnergy(word_vectors(shape), shape.n_labels, config.global_units)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train.batches import Rows, TokenRows, WordRows, batch_order, scoring_order
+from train.batches import Rows, TokenRows, batch_order, scoring_order
 from train.config import TrainingConfig
 from train.errors import UserError
 from train.marking import BestMarks, best_marks, span_f1
@@ -231,8 +231,9 @@ def scores_of(
 
     Of rows of words, the best label of each.
     """
-    if all(isinstance(part.x, WordRows) for part in parts):
-        return tuple(best_marks(predictor, part.x, part.targets.shape[1], device) for part in parts)
+    words = [(part.x, part.targets.shape[1]) for part in parts if part.marks is not None]
+    if words:
+        return tuple(best_marks(predictor, rows, n_labels, device) for rows, n_labels in words)
     if any(keeps_best_only(*part.targets.shape) for part in parts):
         return tuple(top_labels(predictor, part.x, part.targets.shape[1], device) for part in parts)
     return tuple(predict(predictor, part.x, device) for part in parts)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from train.batches import WordRows, scoring_order
+from train.batches import Rows, WordRows, scoring_order
 from train.metrics.spans import core_role_violations, count_spans, total_spans
 from train.problem import Marks
 
@@ -24,10 +24,9 @@ class BestMarks:
 
 
 @torch.no_grad()
-def best_marks(
-    predictor: nn.Module, rows: WordRows, n_labels: int, device: torch.device
-) -> BestMarks:
-    """Score all rows; the first of equally good labels is taken."""
+def best_marks(predictor: nn.Module, rows: Rows, n_labels: int, device: torch.device) -> BestMarks:
+    """Score all rows of words; the first of equally good labels is taken."""
+    assert isinstance(rows, WordRows)  # noqa: S101 - only those have labels on words
     was_training = predictor.training
     predictor.eval()
     found: list[np.ndarray] = [np.zeros(0, np.int64)] * len(rows)

@@ -112,7 +112,8 @@ class WordLabels(Labels):
         return (found * true.sum(-1, keepdim=True)).flatten(1)
 
     def _words(self, y: Tensor) -> Tensor:
-        return y.unflatten(-1, (-1, self.n_labels))
+        words: Tensor = y.unflatten(-1, (-1, self.n_labels))
+        return words
 
     def _without_first(self, y: Tensor) -> Tensor:
         return self._words(y)[..., 1:].flatten(-2)

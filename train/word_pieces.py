@@ -14,8 +14,7 @@ import numpy as np
 
 from train.encoding import TokenEncoder, encodable, padded
 
-
-WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+WORD = re.compile(r"\w+(?:['\u2019-]\w+)*|[^\w\s]")
 """Letters and digits, with apostrophes and hyphens between them; or any other sign by itself."""
 
 

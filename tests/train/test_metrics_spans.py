@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train.errors import DataError
-from train.metrics.spans import SpanCounts, core_role_violations, count_spans, spans_of, total_spans
+from train.metrics.spans import SpanCounts, core_role_violations, count_spans, total_spans
+from train.spans import spans_of
 
 ROLES = ("ARG0", "ARG1", "ARGM-TMP", "C-ARG1", "V")
 MARKS = ["O", *(f"{kind}-{role}" for kind in "BI" for role in ROLES)]
@@ -93,5 +94,5 @@ def test_other_marks_are_refused(mark):
 
 
 def test_rows_must_have_equal_lengths():
-    with pytest.raises(DataError, match="2 tokens has 1 predicted"):
+    with pytest.raises(DataError, match="2 words has 1 predicted"):
         count_spans([["O"]], [["O", "O"]])

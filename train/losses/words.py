@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from train.losses.energy import LEAST_LOG_PROBABILITY
+from train.losses.samples import SparseSamples
 
 
 def word_cross_entropy(logits: Tensor, truth: Tensor, n_labels: int) -> Tensor:
@@ -34,7 +35,8 @@ def word_cost(cost: Tensor, truth: Tensor, n_labels: int) -> Tensor:
 
 def _words_in(truth: Tensor, n_labels: int) -> Tensor:
     """How many words each row has, (batch,), at least 1."""
-    return truth.unflatten(1, (-1, n_labels)).sum((1, 2)).clamp_min(1)
+    words: Tensor = truth.unflatten(1, (-1, n_labels))
+    return words.sum((1, 2)).clamp_min(1)
 
 
 def relaxed_word_samples(
@@ -83,7 +85,8 @@ class WordNoise:
         present = truth.unflatten(1, (words, n_labels)).sum(2)[:, None, :, None]
         return torch.cat([truth.unsqueeze(1), (chosen * present).flatten(2)], 1)
 
-    def log_probability(self, y: Tensor) -> Tensor:
+    def log_probability(self, y: Tensor | SparseSamples) -> Tensor:
         """Log P_N(y) = sum_n log p of the label of word n, each cut at -100: (batch, sets)."""
+        assert isinstance(y, Tensor)  # noqa: S101 - `candidates` makes nothing else
         logs = self.log_p.clamp_min(LEAST_LOG_PROBABILITY).flatten(1)
         return torch.einsum("bkl,bl->bk", y, logs)

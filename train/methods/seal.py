@@ -413,7 +413,9 @@ def build(config: Config, problem: Problem) -> Method:
     if config.negatives:
         networks = task_net(config, problem.shape), loss_net(config, problem.shape)
         if not isinstance(networks[0], TaskNet) or not isinstance(networks[1], EnergyNet):
-            raise ConfigError("--negatives is for labels of rows, not of pixels or words: leave it out")
+            raise ConfigError(
+                "--negatives is for labels of rows, not of pixels or words: leave it out"
+            )
         return SealSampled(config, networks[0], networks[1], problem)
     if config.static:
         return SealStatic(config, problem)

@@ -185,7 +185,7 @@ class GradientInference(nn.Module):
     logits of 1e-6 and 1 - 1e-6.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of them are the way of one descent
         self,
         energy_net: nn.Module,
         start: Tensor | nn.Module,

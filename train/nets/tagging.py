@@ -149,7 +149,7 @@ def at_most_one(y: Tensor, n_labels: int) -> Tensor:
     y: (..., words * labels). By the sorted values: what exceeds 1 is taken from all that stay
     positive, in equal parts.
     """
-    words = y.unflatten(-1, (-1, n_labels)).clamp_min(0)
+    words: Tensor = y.unflatten(-1, (-1, n_labels)).clamp_min(0)
     falling = words.sort(dim=-1, descending=True).values
     ranks = torch.arange(1, n_labels + 1, device=y.device, dtype=y.dtype)
     excess = (falling.cumsum(-1) - 1) / ranks

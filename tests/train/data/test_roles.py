@@ -11,7 +11,8 @@ import pytest
 
 from train.data.roles import RoleRow, marks_of, read_roles
 from train.errors import DataError
-from train.metrics.spans import core_role_violations, spans_of
+from train.metrics.spans import core_role_violations
+from train.spans import spans_of
 
 SKELETON = """\
 google/ewt/weblog/00/a.xml 0 0 [WORD] NN (TOP* - - (ARG0*) *
