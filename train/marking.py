@@ -31,7 +31,7 @@ def best_marks(predictor: nn.Module, rows: Rows, n_labels: int, device: torch.de
     predictor.eval()
     found: list[np.ndarray] = [np.zeros(0, np.int64)] * len(rows)
     for index in scoring_order(rows):
-        logits = predictor(rows.take(index.to(device)))
+        logits = predictor(rows.take(index))
         labels = logits.unflatten(1, (-1, n_labels)).argmax(-1).cpu().numpy()
         for row, best in zip(index.tolist(), labels, strict=True):
             found[row] = best[: len(rows.pieces[row].starts)]
