@@ -95,7 +95,7 @@ class Bundle:
     """Thresholds, (labels,)."""
     probe: Feed
     probe_scores: NDArray[np.float32]
-    probe_texts: list[str] | None = None
+    probe_texts: list[Any] | None = None
     energy_scores: NDArray[np.float32] | None = None
     """Of the probe rows by the energy network, where the bundle has one."""
     graph: str = MODEL
@@ -139,7 +139,7 @@ class Contents:
     labels: Sequence[str]
     probe: Feed
     probe_scores: NDArray[np.float32]
-    probe_texts: Sequence[str] | None = None
+    probe_texts: Sequence[Any] | None = None
     energy_scores: NDArray[np.float32] | None = None
 
 

@@ -70,14 +70,21 @@ def _predicts(manifest: Manifest, labels: Sequence[str]) -> list[str]:
     return [
         f"# {code(manifest.name)}",
         "",
-        f"Scores each of {manifest.label_count} labels for a row, from 0 to 1. A row is "
-        f"{_row(manifest.input)}. Version {code(manifest.version)}.",
+        f"Scores each of {manifest.label_count} labels for {_what(manifest)}, from 0 to 1. A row "
+        f"is {_row(manifest.input)}. Version {code(manifest.version)}.",
         "",
         f"Labels: {names}{f' and {rest} more, see labels.json' if rest > 0 else ''}.",
     ]
 
 
+def _what(manifest: Manifest) -> str:
+    return "each word of a row" if manifest.input.kind == "words" else "a row"
+
+
 def _row(spec: InputSpec) -> str:
+    if spec.kind == "words":
+        marked = ", one of them marked as the predicate" if spec.predicate else ""
+        return f"a list of words{marked}, of which the first {spec.max_tokens} tokens count"
     if spec.kind != "text":
         return f"{spec.width} numbers, unscaled"
     if spec.encoding == "tokens":
@@ -159,20 +166,30 @@ def _training(origin: Origin) -> list[str]:
 
 
 def _calling(manifest: Manifest) -> list[str]:
-    row: object = "a text to label" if manifest.input.kind == "text" else {0: 1.0}
-    body = {"model": manifest.name, "inputs": [row], "threshold": "tuned"}
-    python = (
-        "from labelwright_client import Client\n\nwith Client() as client:\n"
-        f'    print(client.predict([{row!r}], threshold="tuned", model={manifest.name!a})[0])'
-    )
+    row, limits = _example(manifest.input)
+    body = {"model": manifest.name, "inputs": [row], **limits}
     shell = f"curl -s http://127.0.0.1:8000/predict -d {shlex.quote(json.dumps(body))}"
-    return [
+    lines = [
         "## How to call it",
         "",
         "`python -m serve` with this folder serves it; its page is at http://127.0.0.1:8000.",
         *_block("sh", shell),
-        *_block("python", python),
     ]
+    if manifest.input.kind == "words":  # the client reads labels, not spans
+        return lines
+    python = (
+        "from labelwright_client import Client\n\nwith Client() as client:\n"
+        f'    print(client.predict([{row!r}], threshold="tuned", model={manifest.name!a})[0])'
+    )
+    return [*lines, *_block("python", python)]
+
+
+def _example(spec: InputSpec) -> tuple[object, dict[str, str]]:
+    """A row, and what else is asked."""
+    if spec.kind == "words":
+        marked = {"predicate": 1} if spec.predicate else {}
+        return {"tokens": ["She", "laughed"], **marked}, {}
+    return "a text to label" if spec.kind == "text" else {0: 1.0}, {"threshold": "tuned"}
 
 
 def _limits(manifest: Manifest) -> list[str]:

@@ -102,6 +102,8 @@ def _sign(options: SignOptions) -> int:
 def _rows_text(spec: InputSpec) -> str:
     if spec.image is not None:
         return f"images of {spec.image.height} x {spec.image.width} pixels"
+    if spec.kind == "words":
+        return "words" + (" and a predicate" if spec.predicate else "")
     return f"{spec.width} features" if spec.kind != "text" else f"text as {spec.encoding}"
 
 

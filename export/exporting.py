@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from torch import nn
 
@@ -50,6 +51,7 @@ from export.verify import Parity, check_parity, check_path, check_search, scores
 from train.checkpoint import Checkpoint, load_checkpoint
 from train.errors import CheckpointError, needs_extra
 from train.nets.segmentation import CropAverage, CropDescent
+from train.nets.tagging import WordDescent, WordTaskNet
 
 STORED_ROWS = 64
 """Probe rows that a bundle keeps: a server runs them before it is ready."""
@@ -88,7 +90,9 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
             None if energy is None else _proved(checkpoint, energy, rows, folder / ENERGY)
         )
         manifest = _manifest(checkpoint, rows.spec, parity, options)
-        size = save_encoder(folder / MODEL, rows.spec.graph_kind, folder / ENCODER)
+        size = None
+        if embeds(predictor):
+            size = save_encoder(folder / MODEL, rows.spec.graph_kind, folder / ENCODER)
         manifest = replace(
             manifest,
             embedding_size=size,
@@ -101,7 +105,7 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
         contents = Contents(
             labels=checkpoint.labels,
             probe=cut(rows.feed, 0, stored),
-            probe_scores=parity.scores[:stored],
+            probe_scores=_stored_scores(checkpoint, parity, rows, stored),
             probe_texts=None if rows.texts is None else rows.texts[:stored],
             energy_scores=None if energy_parity is None else energy_parity.scores[:stored],
         )
@@ -124,6 +128,17 @@ def _proved(
     save_graph(model, path)
     parity = check_parity(predictor, path, rows.inputs, feed=rows.feed)
     return replace(parity, largest_difference=max(way, parity.largest_difference))
+
+
+def _stored_scores(
+    checkpoint: Checkpoint, parity: Parity, rows: ProbeRows, stored: int
+) -> NDArray[np.float32]:
+    """The scores of the rows that a bundle keeps; of words, of as many as these rows have."""
+    scores = parity.scores[:stored]
+    if "word_pieces" not in rows.feed:
+        return scores
+    words = int((rows.feed["word_pieces"][:stored] > 0).sum(axis=1).max())
+    return scores[:, : words * checkpoint.shape["n_labels"]]
 
 
 def _quantized(
@@ -149,7 +164,7 @@ def _write_text_encoder(checkpoint: Checkpoint, folder: Path) -> None:
     text = checkpoint.text
     if text is not None:
         name, content = (
-            (TOKENIZER, text["tokenizer"]) if text["kind"] == "tokens" else (WORDS, text["encoder"])
+            (WORDS, text["encoder"]) if text["kind"] == "tfidf" else (TOKENIZER, text["tokenizer"])
         )
         (folder / name).write_text(content, encoding="utf-8")
 
@@ -173,6 +188,13 @@ def _index(predictor: nn.Module, rows: ProbeRows, folder: Path) -> Search:
 
 def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
     network = network_of(predictor)
+    if isinstance(network, WordDescent) or (
+        isinstance(network, WordTaskNet) and (options.with_energy or options.int8)
+    ):
+        raise BundleError(
+            "of models that label words, ce and seal are exported, in 32 bits and without "
+            "--with-energy"
+        )
     if isinstance(network, CropDescent) or (
         isinstance(network, CropAverage) and options.with_energy
     ):
@@ -192,7 +214,7 @@ def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
 
 def _check_probe(checkpoint: Checkpoint, path: Path) -> None:
     width, labels = checkpoint.shape["n_features"], checkpoint.shape["n_labels"]
-    is_tokens = checkpoint.text is not None and checkpoint.text["kind"] == "tokens"
+    is_tokens = checkpoint.text is not None and checkpoint.text["kind"] != "tfidf"
     count = len(checkpoint.texts if is_tokens else checkpoint.probe)
     if checkpoint.probe.dim() != 2 or checkpoint.probe.shape[1] != width or not count:
         raise CheckpointError(f"{path} holds no usable test rows: train the model again")

@@ -13,6 +13,9 @@ GRAPH_INPUTS = {
     "features": {"features": ("tensor(float)", 2)},
     "sparse": {"indices": ("tensor(int64)", 2), "values": ("tensor(float)", 2)},
     "tokens": {"input_ids": ("tensor(int64)", 2), "attention_mask": ("tensor(int64)", 2)},
+    "words": dict.fromkeys(
+        ("input_ids", "attention_mask", "predicate_mask", "word_pieces"), ("tensor(int64)", 2)
+    ),
 }
 
 Feed = Mapping[str, NDArray[Any]]

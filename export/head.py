@@ -79,6 +79,27 @@ def add_exact_head(model: ir.Model, n_labels: int, table: Tensor | None) -> None
     model.graph.outputs.extend(rest)
 
 
+def add_word_head(model: ir.Model, n_labels: int) -> None:
+    """Take the best label of each word of a graph whose output is logits (rows, words * labels).
+
+    The outputs are those of every graph, with as many best labels as words, in their order; a label
+    is told by its column among the scores.
+    """
+    logits = model.graph.outputs.pop(0)
+    head = Head(model, n_labels)
+    shape = head.constant("by_word", np.array([0, -1, n_labels], dtype=np.int64))
+    axis = head.constant("axis_of_labels", np.array([2], dtype=np.int64))
+    words = head.add("Reshape", logits, shape)  # (rows, words, labels)
+    best = head.add("ArgMax", words, axis=2, keepdims=0)
+    numbers = [head.constant(f"number_{n}", np.array(n, dtype=np.int64)) for n in (0, 1, n_labels)]
+    count = head.add("Gather", head.add("Shape", best), numbers[1])
+    first = head.add("Mul", head.add("Range", numbers[0], count, numbers[1]), numbers[2])
+    top = head.add("ReduceMax", words, axis, keepdims=0)
+    head.declare("scores", head.add("Sigmoid", logits), ir.DataType.FLOAT, "cells")
+    head.declare("top_scores", head.add("Sigmoid", top), ir.DataType.FLOAT, "words")
+    head.declare("top_labels", head.add("Add", best, first), ir.DataType.INT64, "words")
+
+
 def add_int8_head(model: ir.Model, table: Tensor) -> None:
     """Beside the exact head, look for candidates in 8 bits and rank them by their exact logits.
 

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.feeds import Feed, padded
+from export.feeds import GRAPH_INPUTS, Feed, padded
 from export.manifest import ImageSize, InputSpec
 from train.batches import GREATEST_DENSITY
 from train.checkpoint import Checkpoint
 from train.encoding import TokenEncoder
+from train.word_pieces import WordEncoder, WordRow
 
 LEAST_SPARSE_WIDTH = 4096
 """Narrower rows are sent as fast in full."""
@@ -36,7 +37,9 @@ class GraphInputs:
             return (torch.zeros(2, self.width),)
         if self.kind == "sparse":
             return torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3)
-        return torch.ones(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)
+        lengths = (5, 5, 5, 3) if self.kind == "words" else (5, 5)
+        # Not one tensor several times: tracing would take them for one input.
+        return tuple(torch.ones(2, length, dtype=torch.int64) for length in lengths)
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """Which axes may have any length."""
@@ -47,6 +50,8 @@ class GraphInputs:
             shape = {0: rows, 1: torch.export.Dim("stored")}
         else:
             shape = {0: rows, 1: torch.export.Dim("length", max=self.width)}
+        if self.kind == "words":
+            return shape, shape, shape, {0: rows, 1: torch.export.Dim("words")}
         return shape, shape
 
     def rows(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -64,9 +69,15 @@ class Trunk(nn.Module):
         self.network = network
         self.inputs = inputs
 
-    def forward(self, first: Tensor, second: Tensor | None = None) -> Tensor:
-        """Map the one or two inputs of a graph to what the network gives."""
-        tensors = [first] if second is None else [first, second]
+    def forward(
+        self,
+        first: Tensor,
+        second: Tensor | None = None,
+        third: Tensor | None = None,
+        fourth: Tensor | None = None,
+    ) -> Tensor:
+        """Map the inputs of a graph to what the network gives; one by one, as tracing wants."""
+        tensors = [tensor for tensor in (first, second, third, fourth) if tensor is not None]
         answer: Tensor = self.network(*self.inputs.rows(tensors))
         return answer
 
@@ -109,7 +120,8 @@ class ProbeRows:
     feed: Feed
     inputs: list[NDArray[Any]]
     """The arguments of the predictor."""
-    texts: list[str] | None
+    texts: list[Any] | None
+    """What a request would hold, where that is not numbers."""
 
 
 def probe_rows(checkpoint: Checkpoint, predictor: nn.Module, *, as_features: bool) -> ProbeRows:
@@ -121,6 +133,8 @@ def probe_rows(checkpoint: Checkpoint, predictor: nn.Module, *, as_features: boo
         as_features: Whether a graph of the bundle takes nothing but features.
     """
     text = checkpoint.text
+    if text is not None and text["kind"] == "words":
+        return _probe_words(checkpoint, text)
     if text is not None and text["kind"] == "tokens":
         encoder = TokenEncoder(text["tokenizer"], text["max_tokens"])
         ids, mask = encoder.encode(checkpoint.texts)
@@ -145,6 +159,17 @@ def probe_rows(checkpoint: Checkpoint, predictor: nn.Module, *, as_features: boo
         feed=feed_of(kind, checkpoint.probe),
         inputs=[checkpoint.probe.to_dense().numpy()],
         texts=None if text is None else checkpoint.texts,
+    )
+
+
+def _probe_words(checkpoint: Checkpoint, text: dict[str, Any]) -> ProbeRows:
+    encoder = WordEncoder(text["tokenizer"], text["max_tokens"])
+    feed = encoder.encode([WordRow.from_values(values) for values in checkpoint.texts])
+    return ProbeRows(
+        spec=InputSpec(kind="words", max_tokens=text["max_tokens"], predicate=text["predicate"]),
+        feed=feed,
+        inputs=[feed[name] for name in GRAPH_INPUTS["words"]],
+        texts=checkpoint.texts,
     )
 
 

@@ -21,7 +21,8 @@ class InputSpec:
     """What one row must be."""
 
     kind: str
-    """`features`: a vector of `width` numbers; `sparse`: the same, few of them not zero; `text`."""
+    """`features`: a vector of `width` numbers; `sparse`: the same, few of them not zero; `text`;
+    `words`: a list of words, each of which bears one of the labels."""
     width: int | None = None
     """Numbers in a row; for text the words that are counted, if any are."""
     names: list[str] | None = None
@@ -29,7 +30,9 @@ class InputSpec:
     encoding: str | None = None
     """Of text: `tokens` for a graph that takes token numbers, `tfidf` for weighted word counts."""
     max_tokens: int | None = None
-    """Tokens of a text that are looked at."""
+    """Tokens of a text, or of words, that are looked at."""
+    predicate: bool | None = None
+    """Of words: whether each row has one of them marked."""
     image: ImageSize | None = None
     """Of rows that are images, whose labels are their pixels: `width` numbers of 0 to 255."""
     graph: str | None = None

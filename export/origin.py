@@ -42,6 +42,8 @@ def origin_of(checkpoint: Checkpoint, path: Path) -> Origin | None:
 
 def _at_the_bundle_s_thresholds(groups: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Other metrics of `tuned` are at thresholds of their own, which no bundle holds."""
+    if "example_f1" not in groups["tuned"]:  # labels on words have no thresholds
+        return {}
     return {
         "tuned": {"example_f1": groups["tuned"]["example_f1"]},
         "per_label": groups["per_label"],

@@ -21,10 +21,17 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from export.bundle import DATA_SUFFIX
 from export.feeds import GRAPH_INPUTS
-from export.head import FILED_BYTES, SEARCHED, TABLE, add_exact_head, add_int8_head
+from export.head import (
+    FILED_BYTES,
+    SEARCHED,
+    TABLE,
+    add_exact_head,
+    add_int8_head,
+    add_word_head,
+)
 from export.inputs import GraphInputs, Trunk
 from export.manifest import LabelTable
-from train.checkpoint import FromTokens
+from train.checkpoint import FromTokens, FromWords
 from train.nets.inference import GradientInference
 
 OPSET = 20
@@ -76,7 +83,7 @@ def table_of(predictor: nn.Module) -> Tensor:
 
 def network_of(predictor: nn.Module) -> Any:  # noqa: ANN401 - its methods are asked for by name
     """What comes after a text encoder and input scaling, if there are any."""
-    inside = predictor.network if isinstance(predictor, FromTokens) else predictor
+    inside = predictor.network if isinstance(predictor, FromTokens | FromWords) else predictor
     return parts_of(inside)[-1]
 
 
@@ -115,7 +122,10 @@ def export_predictor(
     way; `without_path` takes it out. With `int8` there is a search in 8 bits beside, `SEARCHED`.
     """
     inputs = GraphInputs(kind, width)
-    if descends(predictor):
+    if kind == "words":
+        model = _traced(Trunk(predictor, inputs), inputs, ["logits"])
+        add_word_head(model, n_labels)
+    elif descends(predictor):
         traced = _without_autograd(WithPath(predictor), width)
         model = _folded(_traced(traced, inputs, ["logits", "path"], optimize=False))
         add_exact_head(model, n_labels, None)

@@ -163,7 +163,10 @@ def _compare(
     _check_difference(difference, "the exported graph")
     # Labels may swap where scores are equal within the tolerance, so compare their scores.
     picked = np.take_along_axis(expected, top_labels, axis=1)
-    best = -np.sort(np.partition(-expected, k - 1, axis=1)[:, :k], axis=1)
+    if "word_pieces" in feed:  # one label a word
+        best = expected.reshape(*top_labels.shape, -1).max(axis=2)
+    else:
+        best = -np.sort(np.partition(-expected, k - 1, axis=1)[:, :k], axis=1)
     _check_ranking(top_scores, picked)
     _check_ranking(best, picked)
     return difference

@@ -2,7 +2,8 @@
 
 {"inputs": [[0.1, ...]] or [{"3": 1.0}] or ["some text"], "top_k": 5,
  "threshold": 0.5 or "tuned" or "per-label", "model": "..."}
-A model of images takes "mask": "png" or "rle" in place of "top_k", see `serve.images`.
+A model of images takes "mask": "png" or "rle" in place of "top_k", see `serve.images`; one of words
+takes rows such as {"tokens": [...], "predicate": 3} and answers with spans, see `serve.words`.
 {"model": {"name", "version", "method"}, "predictions": [{"labels": [...], "scores": [...]}],
  "latency_ms": {"queue", "inference", "total"}, "request_id": "..."}
 """
@@ -24,10 +25,11 @@ from export.bundle import Bundle
 from serve.batching import Finished
 from serve.errors import InvalidInputError, MalformedBodyError
 from serve.images import FORMATS, mask_answers
-from serve.inputs import Rows
+from serve.inputs import Rows, WordRows
 from serve.kinds import kind_of
 from serve.predictor import Embedded, Scored
 from serve.rows import RowRules, may_hold_booleans, parse_rows
+from serve.words import span_answers
 from train.errors import did_you_mean
 
 PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model", "mask")
@@ -88,6 +90,7 @@ class ModelWire:
                 max_rows,
                 max_characters,
                 None if spec.image is None else (spec.image.height, spec.image.width),
+                bool(spec.predicate),
             ),
             label_count=manifest.label_count,
             tuned=np.float32(manifest.thresholds.tuned),
@@ -224,6 +227,8 @@ def _limits(fields: dict[str, Any], wire: ModelWire) -> Limits:
 
 
 def _checked_limits(top_k: object, threshold: object, mask: object, wire: ModelWire) -> Limits:
+    if wire.rules.kind == "words":
+        return _span_limits(top_k, threshold, mask)
     reached = _threshold(threshold, wire)
     form = _mask(mask, top_k, wire)
     if form is not None:
@@ -236,6 +241,21 @@ def _checked_limits(top_k: object, threshold: object, mask: object, wire: ModelW
         return Limits(most, reached, needs_scores=True, k=1)
     assert most is not None  # noqa: S101 - it is needed only with a threshold
     return Limits(most, reached, needs_scores=False, k=most)
+
+
+def _span_limits(top_k: object, threshold: object, mask: object) -> Limits:
+    """What may be asked of a model of words: a number as the threshold, and nothing else."""
+    for name, value in (("top_k", top_k), ("mask", mask)):
+        if value is not None:
+            raise InvalidInputError(f'this model answers with spans: leave "{name}" out')
+    if threshold is None:
+        return Limits(None, np.float32(0), needs_scores=False, k=1)
+    if type(threshold) not in (int, float) or not 0 <= threshold <= 1:  # type: ignore[operator]
+        raise InvalidInputError(
+            f'"threshold" of a model that answers with spans must be a number from 0 to 1, got '
+            f"{_shown(threshold)}"
+        )
+    return Limits(None, np.float32(threshold), needs_scores=False, k=1)  # type: ignore[arg-type]
 
 
 def _mask(value: object, top_k: object, wire: ModelWire) -> str | None:
@@ -304,6 +324,8 @@ def answer(
     assert isinstance(scored, Scored)  # noqa: S101 - a batcher answers calls of one kind
     if call.limits.mask is not None:
         text = _masks(call.limits, scored.rows(start, end), wire)
+    elif isinstance(call.rows, WordRows):
+        text = _spans(call.limits, call.rows, scored.rows(start, end), wire)
     elif call.needs_scores:
         text = _above_threshold(call.limits, scored.rows(start, end), wire)
     else:
@@ -339,6 +361,14 @@ def _masks(limits: Limits, scored: Scored, wire: ModelWire) -> bytes:
     assert scored.scores is not None  # noqa: S101 - see `needs_scores`
     assert limits.threshold is not None  # noqa: S101 - see `_checked_limits`
     return orjson.dumps(list(mask_answers(scored.scores, limits.threshold, size, form)))
+
+
+def _spans(limits: Limits, rows: WordRows, scored: Scored, wire: ModelWire) -> bytes:
+    assert limits.threshold is not None  # noqa: S101 - see `_span_limits`
+    found = span_answers(
+        rows.rows, scored.top_labels, scored.top_scores, wire.labels, float(limits.threshold)
+    )
+    return orjson.dumps(list(found))
 
 
 def _best(limits: Limits, scored: Scored, start: int, end: int, wire: ModelWire) -> bytes:

@@ -244,6 +244,8 @@ def _input(spec: InputSpec) -> dict[str, Any]:
     about: dict[str, Any] = {"kind": spec.kind, "width": spec.width}
     if spec.image is not None:
         about |= {"image": asdict(spec.image)}
+    if spec.kind == "words":
+        about |= {"max_tokens": spec.max_tokens, "predicate": spec.predicate}
     if spec.kind == "text":
         about |= {"encoding": spec.encoding, "max_tokens": spec.max_tokens}
     return about

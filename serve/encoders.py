@@ -11,6 +11,7 @@ import numpy as np
 from export.bundle import TOKENIZER, WORDS, Bundle, BundleError
 from serve.inputs import DenseRows, Parts, SparseRows, dense_parts, sparse_parts, token_parts
 from train.encoding import TfidfEncoder, TokenEncoder
+from train.word_pieces import WordEncoder
 
 Encode = Callable[[Any], Parts]
 """Rows of the kind that the bundle takes -> inputs of its graph."""
@@ -27,11 +28,14 @@ def encoder_of(bundle: Bundle) -> Encode:
         return dense_parts
     if spec.kind == "sparse":
         return sparse_parts
-    name = TOKENIZER if spec.encoding == "tokens" else WORDS
+    by_tokens = spec.kind == "words" or spec.encoding == "tokens"
+    name = TOKENIZER if by_tokens else WORDS
     if bundle.probe_texts is None or not bundle.has(name):
         raise BundleError(f"{bundle.path} takes text but has no {name}; export the model again")
     content = (bundle.path / name).read_text(encoding="utf-8")
     try:
+        if spec.kind == "words":
+            return _words(content, spec.max_tokens or 0)
         if spec.encoding == "tokens":
             return _tokens(content, spec.max_tokens or 0)
         return _terms(TfidfEncoder.from_json(content), is_sparse=spec.graph_kind == "sparse")
@@ -49,6 +53,16 @@ def _tokens(content: str, max_tokens: int) -> Encode:
     def encode(rows: Any) -> Parts:  # noqa: ANN401 - see `Encode`
         ids, mask = encoder.encode(rows.texts)
         return token_parts({"input_ids": ids, "attention_mask": mask})
+
+    return encode
+
+
+def _words(content: str, max_tokens: int) -> Encode:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # see `_tokens`
+    encoder = WordEncoder(content, max_tokens)
+
+    def encode(rows: Any) -> Parts:  # noqa: ANN401 - see `Encode`
+        return token_parts(encoder.encode(rows.rows))
 
     return encode
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.feeds import Feed, padded
+from train.word_pieces import WordRow
 
 MOST_CELLS = 2**14
 """Of an input (rows, length) of one call: beyond it larger batches gain nothing."""
@@ -71,7 +72,22 @@ class TextRows:
         return 4 * sum(map(len, self.texts))
 
 
-Rows = DenseRows | SparseRows | TextRows
+@dataclass(slots=True)
+class WordRows:
+    """Rows of words."""
+
+    rows: list[WordRow]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory, at most four bytes a character."""
+        return 4 * sum(len(word) for row in self.rows for word in row.words)
+
+
+Rows = DenseRows | SparseRows | TextRows | WordRows
 
 
 @dataclass(slots=True)
@@ -90,6 +106,8 @@ def joined(batch: Sequence[Any]) -> Any:  # noqa: ANN401 - rows of one kind in, 
         return first
     if isinstance(first, DenseRows):
         return DenseRows(np.concatenate([rows.features for rows in batch]))
+    if isinstance(first, WordRows):
+        return WordRows(list(chain.from_iterable(rows.rows for rows in batch)))
     if isinstance(first, TextRows):
         return TextRows(list(chain.from_iterable(rows.texts for rows in batch)))
     return SparseRows(
@@ -122,7 +140,10 @@ def sparse_parts(rows: SparseRows) -> Parts:
 
 
 def token_parts(feed: Feed) -> Parts:
-    """Texts with about as many tokens together; `attention_mask` tells how many each has."""
+    """Texts with about as many tokens together; `attention_mask` tells how many each has.
+
+    The words of a row stay as many as in the longest: their scores must lie in one matrix.
+    """
     lengths = feed["attention_mask"].sum(axis=1)
     order, spans = _by_length(lengths)
     if order is None:
@@ -131,7 +152,12 @@ def token_parts(feed: Feed) -> Parts:
     for span in spans:
         chosen = order[span]
         longest = int(lengths[chosen].max())
-        feeds.append({name: array[chosen, :longest] for name, array in feed.items()})
+        feeds.append(
+            {
+                name: array[chosen] if name == "word_pieces" else array[chosen, :longest]
+                for name, array in feed.items()
+            }
+        )
     return Parts(feeds, order)
 
 

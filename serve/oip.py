@@ -165,7 +165,7 @@ def metadata(model: LoadedModel, versions: Sequence[str]) -> dict[str, Any]:
 
 
 def _input_spec(rules: RowRules) -> dict[str, Any]:
-    if rules.kind == "text":
+    if rules.kind in ("text", "words"):
         return {"name": TEXT_INPUT, "datatype": "BYTES", "shape": [-1]}
     return {"name": INPUT, "datatype": "FP32", "shape": [-1, rules.width]}
 
@@ -199,6 +199,8 @@ def _slow_payload(text: bytes) -> dict[str, Any]:
 
 def _rows(inputs: object, tail: memoryview, rules: RowRules) -> Rows:
     """The one input of a request, as the model takes it."""
+    if rules.kind == "words":
+        raise InvalidInputError("this model takes rows of words: send them to POST /predict")
     wanted = TEXT_INPUT if rules.kind == "text" else INPUT
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
         raise InvalidInputError(f'"inputs" must be a list of one tensor, {wanted!r}')

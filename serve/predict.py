@@ -57,8 +57,8 @@ class PredictRoute:
             fields = _query_fields(exchange.target.query)
             exchange.model = model = names.choose(fields.get("model"))
             rules = model.wire.rules
-            if rules.kind == "text":
-                raise InvalidInputError("this model takes texts: send JSON, not an array")
+            if rules.kind in ("text", "words"):
+                raise InvalidInputError(f"this model takes {rules.kind}: send JSON, not an array")
             rows = rows_of_array(read(body, rules.width), rules)
             return api.call_of(fields, rows, model.wire)
         if exchange.target.query:

@@ -22,9 +22,10 @@ from export.bundle import (
 )
 from export.feeds import GRAPH_INPUTS, Feed, cut, repeated
 from serve.encoders import Encode, encoder_of
-from serve.inputs import DenseRows, Parts, Rows, TextRows, in_order, sparse_rows
+from serve.inputs import DenseRows, Parts, Rows, TextRows, WordRows, in_order, sparse_rows
 from serve.label_index import LabelIndex
 from serve.sessions import Graph, one_line
+from train.word_pieces import WordRow
 
 K = {"k": ("tensor(int64)", 0)}
 OUTPUTS = {
@@ -49,7 +50,7 @@ class Scored:
     top_scores: NDArray[np.float32]
     """(rows, k), falling."""
     top_labels: NDArray[np.int64]
-    """(rows, k), columns of `top_scores`."""
+    """(rows, k), columns of `scores`; of models of words, the best of each word in turn."""
     scores: NDArray[np.float32] | None
     """(rows, labels), only when asked for."""
     _texts: list[RowText] | None = field(default=None, init=False, repr=False)
@@ -158,7 +159,10 @@ class OnnxPredictor:
         bundle = self.bundle
         if bundle.probe_texts is not None:
             texts = bundle.probe_texts
-            return TextRows([texts[i % len(texts)] for i in range(count or len(texts))])
+            chosen = [texts[i % len(texts)] for i in range(count or len(texts))]
+            if bundle.manifest.input.kind == "words":
+                return WordRows([WordRow.from_values(values) for values in chosen])
+            return TextRows(chosen)
         return _rows_of(bundle.probe if count is None else repeated(bundle.probe, count))
 
     def run(self, rows: Rows, k: int, *, with_scores: bool = False) -> Scored:

@@ -19,6 +19,7 @@ from serve.errors import InvalidInputError, TooLargeError
 from serve.images import is_flat, parse_images
 from serve.inputs import DenseRows, Rows, SparseRows, TextRows
 from serve.kinds import kind_of
+from serve.words import parse_words
 
 Features = NDArray[np.float32]
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -43,15 +44,17 @@ class RowRules:
     """What the rows of one model must be."""
 
     kind: str
-    """`features`, `sparse` or `text`, as in the manifest."""
+    """`features`, `sparse`, `text` or `words`, as in the manifest."""
     width: int
-    """Numbers in a row; 0 for text."""
+    """Numbers in a row; 0 for text and words."""
     max_rows: int
     """In one request; checked before anything of that size is allocated."""
     max_characters: int
     """In one text."""
     image: tuple[int, int] | None = None
     """Height and width of the images that rows are, if they are."""
+    predicate: bool = False
+    """Whether one of the words of a row is marked."""
 
 
 def parse_rows(inputs: object, rules: RowRules, *, with_booleans: bool) -> Rows:
@@ -75,6 +78,8 @@ def parse_rows(inputs: object, rules: RowRules, *, with_booleans: bool) -> Rows:
             f"at most {rules.max_rows} rows fit into one request, got {len(inputs)}: "
             "send them in parts"
         )
+    if rules.kind == "words":
+        return parse_words(inputs, max_characters=rules.max_characters, predicate=rules.predicate)
     if rules.kind == "text":
         return _texts(inputs, rules.max_characters)
     if rules.image is not None and not is_flat(inputs[0]):

@@ -38,13 +38,30 @@ ImageRow = Annotated[
     list[list[list[float]]],
     Field(description="Lines of pixels of red, green and blue, 0 to 255, for models of images."),
 ]
+
+
+class WordsRow(BaseModel):
+    """Words, or a text that is cut into words, for models that answer with spans."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tokens: list[str] | None = Field(None, min_length=1, description="Either words ...")
+    text: str | None = Field(
+        None, description="... or a text: letters and digits are words, other signs by themselves."
+    )
+    predicate: int | None = Field(
+        None, ge=0, description="Place of the word whose arguments are wanted, from 0."
+    )
+
+
 InputRows = Annotated[
-    list[DenseRow] | list[SparseRow] | list[TextRow] | list[ImageRow], Field(min_length=1)
+    list[DenseRow] | list[SparseRow] | list[TextRow] | list[ImageRow] | list[WordsRow],
+    Field(min_length=1),
 ]
 
 
 class PredictRequest(BaseModel):
-    """Rows to score: all dense, all sparse, all texts or all images."""
+    """Rows to score: all dense, all sparse, all texts, all images or all words."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -93,6 +110,22 @@ class MaskPrediction(BaseModel):
     coverage: float = Field(ge=0, le=1, description="Share of the pixels that are on.")
 
 
+class Span(BaseModel):
+    """Words that bear a role together."""
+
+    role: str
+    start: int = Field(ge=0, description="Its first word, from 0.")
+    end: int = Field(ge=0, description="Its last word.")
+    words: list[str]
+    score: float = Field(ge=0, le=1, description="That of its worst word.")
+
+
+class SpanPrediction(BaseModel):
+    """The spans of one row of words, from left to right."""
+
+    spans: list[Span]
+
+
 class LatencyMs(BaseModel):
     """Where the time went, in milliseconds."""
 
@@ -107,7 +140,7 @@ class PredictAnswer(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_ANSWER]})
 
     model: ModelHead
-    predictions: list[Prediction] | list[MaskPrediction]
+    predictions: list[Prediction] | list[MaskPrediction] | list[SpanPrediction]
     latency_ms: LatencyMs
     request_id: str
 
@@ -154,12 +187,13 @@ class ImageSize(BaseModel):
 class ModelInput(BaseModel):
     """What one row must be."""
 
-    kind: str = Field(description="`features`, `sparse` or `text`.")
+    kind: str = Field(description="`features`, `sparse`, `text` or `words`.")
     width: int | None = Field(None, description="Numbers in a row, or terms of a text.")
     names: list[str] | None = Field(None, description="Only in the detail of one model.")
     encoding: str | None = Field(None, description="Of text: `tokens` or `tfidf`.")
     max_tokens: int | None = Field(None, description="Tokens of a text that are looked at.")
     image: ImageSize | None = Field(None, description="Where rows are images.")
+    predicate: bool | None = Field(None, description="Of words: whether rows have one marked.")
 
 
 class ModelThresholds(BaseModel):
@@ -245,7 +279,7 @@ class ModelDetail(BaseModel):
 class Example(BaseModel):
     """A test row of the bundle."""
 
-    input: DenseRow | SparseRow | TextRow
+    input: DenseRow | SparseRow | TextRow | WordsRow
     row: int
     rows: int = Field(description="How many there are.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from train import segments
 from train.encoding import padded
 from train.errors import ConfigError
+from train.word_pieces import Pieces, word_feed
 
 # Above this share of values that are not zero, or below this width, a dense product is faster than
 # a sparse one with what it takes to prepare it.
@@ -221,6 +222,29 @@ class TokenRows:
 
 
 @dataclass(frozen=True)
+class WordRows(TokenRows):
+    """Rows of words as token numbers; a batch also says where words begin."""
+
+    pieces: Sequence[Pieces] = ()
+
+    @classmethod
+    def of(cls, pieces: Sequence[Pieces], padding: int, device: torch.device) -> WordRows:
+        """Rows that a `WordEncoder` made."""
+        return cls([row.ids for row in pieces], padding, device, pieces)
+
+    def select(self, rows: np.ndarray) -> WordRows:
+        """Return some of the rows as a table of their own."""
+        return WordRows.of([self.pieces[row] for row in rows], self.padding, self.device)
+
+    def take(self, index: Tensor) -> Any:  # noqa: ANN401 - a matrix everywhere else
+        """Return the given rows as a `WordBatch`."""
+        feed = word_feed([self.pieces[row] for row in index.tolist()], self.padding)
+        return WordBatch(
+            **{name: torch.from_numpy(array).to(self.device) for name, array in feed.items()}
+        )
+
+
+@dataclass(frozen=True)
 class TokenBatch:
     """Token numbers of texts, for networks that begin with a text encoder."""
 
@@ -244,6 +268,17 @@ class TokenBatch:
 
     def __matmul__(self, weight: Tensor) -> NoReturn:
         raise ConfigError(NO_TOKENS)
+
+
+@dataclass(frozen=True)
+class WordBatch(TokenBatch):
+    """Token numbers of rows of words, for networks that score labels of words."""
+
+    predicate_mask: Tensor  # (rows, length) int64: 1 for the pieces of the predicate
+    word_pieces: Tensor  # (rows, words) int64: where each begins, from 1; 0: there is no word
+
+    def __getitem__(self, rows: slice) -> WordBatch:
+        return WordBatch(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 NO_TOKENS = "this method takes feature vectors, not tokens: use --tuning frozen or --encoder tfidf"

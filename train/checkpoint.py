@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from train import methods
-from train.batches import Inputs, TokenBatch
+from train.batches import Inputs, TokenBatch, WordBatch
 from train.config import config_from
 from train.errors import CheckpointError, ConfigError
 from train.nets.text import TextEncoder
@@ -57,11 +57,15 @@ class Checkpoint:
     """How texts become rows; None where rows are feature vectors.
 
     `kind` is `tfidf`, with the JSON of a `TfidfEncoder` as `encoder`; or `tokens`, with `tokenizer`
-    (tokenizer.json) and `max_tokens`. Where the text encoder was frozen, `encoder` holds the values
+    (tokenizer.json) and `max_tokens`; or `words`, with the same and whether rows have a
+    `predicate`. Where the text encoder was frozen, `encoder` holds the values
     of its `EncoderShape`, and `weights` its weights; else it is a part of the predictor.
     """
-    texts: list[str] = field(default_factory=list)
-    """Test texts; of `tfidf` they are those of `probe`, which is empty for tokens."""
+    texts: list[Any] = field(default_factory=list)
+    """Test texts; of `tfidf` they are those of `probe`, which is empty for tokens.
+
+    Of `words` they are what `WordRow.values` gives.
+    """
     probe_labels: list[list[int]] = field(default_factory=list)
     """Label numbers of the rows of `probe`, or of `texts`; empty in older files."""
     schema: int = SCHEMA_VERSION
@@ -69,7 +73,8 @@ class Checkpoint:
     def predictor(self) -> nn.Module:
         """Rebuild the trained network: raw rows (batch, features) -> logits (batch, labels).
 
-        For tokens it takes `input_ids` and `attention_mask`, (batch, length) int64 each.
+        For tokens it takes `input_ids` and `attention_mask`, (batch, length) int64 each; for words
+        all that `word_feed` makes, and its logits are (batch, words * labels).
         """
         return self._from_raw_rows(self._network())
 
@@ -144,7 +149,9 @@ class Checkpoint:
         """Put before a network what its rows went through."""
         if self.scaling is not None:
             network = nn.Sequential(InputScaling(**self.scaling), network)
-        if self.text is not None and self.text["kind"] == "tokens":
+        if self.text is not None and self.text["kind"] == "words":
+            network = FromWords(network)
+        elif self.text is not None and self.text["kind"] == "tokens":
             network = FromTokens(self._frozen_encoder(), network)
         return network.eval()
 
@@ -168,6 +175,22 @@ class FromTokens(nn.Module):
         """Map tokens, (batch, length) int64 each, to what the network gives."""
         batch = TokenBatch(input_ids, attention_mask)
         output: Tensor = self.network(batch if self.encoder is None else self.encoder(batch))
+        return output
+
+
+class FromWords(nn.Module):
+    """A network that takes the four tensors which `word_feed` makes."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, predicate_mask: Tensor, word_pieces: Tensor
+    ) -> Tensor:
+        """Map words, int64 each, to what the network gives."""
+        batch = WordBatch(input_ids, attention_mask, predicate_mask, word_pieces)
+        output: Tensor = self.network(batch)
         return output
 
 

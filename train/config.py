@@ -16,7 +16,9 @@ import typeguard
 from train.errors import ConfigError, did_you_mean
 
 PRESETS = Path(__file__).parent / "presets"
-Monitor = Literal["example_f1", "micro_f1", "tuned_macro_f1", "tuned_mean_f1", "ndcg@5", "mean_iou"]
+Monitor = Literal[
+    "example_f1", "micro_f1", "tuned_macro_f1", "tuned_mean_f1", "ndcg@5", "mean_iou", "span_f1"
+]  # fmt: skip
 NAMED_PRESETS = ("released", "fast")
 """Tables of a data set's own file that replace what it says otherwise.
 
@@ -81,7 +83,8 @@ class TrainingConfig(MethodConfig):
     """Stop after this many epochs without a better validation score."""
     monitor: Monitor = "example_f1"
     """What the best epoch is judged by; `tuned`: each F1 at its best threshold of 0.1 ... 0.9;
-    `ndcg@5`: the five best labels, on 4,096 rows at most; `mean_iou`: of masks."""
+    `ndcg@5`: the five best labels, on 4,096 rows at most; `mean_iou`: of masks; `span_f1`: of
+    labels on words, and nothing else for them."""
     batch_size: int = 32
     """Rows in a training batch, of all processes together."""
 

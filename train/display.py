@@ -29,6 +29,11 @@ LOG_SECONDS = 5.0
 """Where nobody watches live, at most one line in this time."""
 
 SHOWN_SET_METRICS = {
+    "span_f1": "span F1",
+    "span_precision": "span precision",
+    "span_recall": "span recall",
+    "word_accuracy": "word accuracy",
+    "core_role_violations": "core-role violations",
     "mean_iou": "mean image IoU",
     "global_iou": "global IoU",
     "pixel_accuracy": "pixel accuracy",
@@ -140,7 +145,7 @@ def score_table(title: str, judgement: Judgement) -> Table:
     columns = (judgement.fixed, judgement.tuned, judgement.per_label, judgement.oracle)
     shown = {key: name for key, name in SHOWN_SET_METRICS.items() if key in judgement.fixed}
     for key, name in shown.items():
-        table.add_row(name, *(f"{column[key]:.4f}" for column in columns))
+        table.add_row(name, *(f"{column[key]:.4f}" if key in column else "" for column in columns))
     for key, name in SHOWN_RANKING_METRICS.items():
         if key in judgement.fixed:
             table.add_row(name, f"{judgement.fixed[key]:.4f}", "", "", "")

@@ -219,11 +219,13 @@ class TokenEncoder:
 
     def numbers(self, texts: Sequence[str]) -> list[list[int]]:
         """Token numbers of each text."""
-        encoded = self.tokenizer.encode_batch_fast([_encodable(text) for text in texts])
+        encoded = self.tokenizer.encode_batch_fast([encodable(text) for text in texts])
         return [text.ids for text in encoded]
 
 
-def padded(rows: Sequence[Sequence[int]], padding: int) -> tuple[np.ndarray, np.ndarray]:
+def padded(
+    rows: Sequence[Sequence[int] | np.ndarray], padding: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows of different lengths as one matrix, and where it holds one of them: 1, else 0."""
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
@@ -236,7 +238,7 @@ def _flat(rows: Iterable[Iterable[int]]) -> Iterable[int]:
     return (value for row in rows for value in row)
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Without lone surrogates, which JSON can spell and UTF-8 cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from train import ranks
 from train.batches import Inputs
 from train.config import TokenConfig, require_fraction, require_positive
-from train.feedforward import Widths, feature_net, task_net
+from train.feedforward import Widths, feature_net, task_net, word_vectors
 from train.losses import nce_ranking, regression, ssvm_margin
 from train.method import Method
 from train.nets.energy import EnergyNet
@@ -31,6 +31,7 @@ from train.nets.inference import (
     value_energy,
 )
 from train.nets.segmentation import ConvolutionalEnergy, CropDescent
+from train.nets.tagging import WordDescent, WordEnergy
 from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
 from train.structures import structure_of
@@ -118,8 +119,10 @@ class EnergyWidths(Widths, Protocol):
         ...
 
 
-def energy_net(config: EnergyWidths, shape: Shape) -> EnergyNet | ConvolutionalEnergy:
+def energy_net(config: EnergyWidths, shape: Shape) -> EnergyNet | ConvolutionalEnergy | WordEnergy:
     """Build the untrained energy network."""
+    if shape.tagging:
+        return WordEnergy(word_vectors(shape), shape.n_labels, config.global_units)
     if shape.image is not None:
         return ConvolutionalEnergy(shape.image)
     return EnergyNet(feature_net(config, shape), shape.n_labels, config.global_units)
@@ -132,6 +135,9 @@ def inference_of(
     **way: Any,  # noqa: ANN401
 ) -> GradientInference | CropDescent:
     """A predictor that asks an energy network; `way`: the options of `GradientInference`."""
+    way = {"project": structure_of(shape).project, **way}
+    if shape.tagging:
+        return WordDescent(net, start, **way)
     if shape.image is None:
         return GradientInference(net, start, **way)
     return CropDescent(GradientInference(net, start, dtype=torch.float32, **way), shape.image)
@@ -190,6 +196,7 @@ class EnergyLearner(Method):
             steps=TRAINING_INFERENCE_STEPS,
             step_size=step_size or self.config.inference_rate,
             rule=self.config.inference_rule,
+            project=self.structure.project,
         )
 
     @torch.no_grad()

@@ -28,6 +28,11 @@ MASK_SCORES = (
     "tuned.mean_iou", "tuned.global_iou",
 )  # fmt: skip
 """Of runs on images, in place of all others."""
+SPAN_SCORES = (
+    "fixed.span_f1", "fixed.span_precision", "fixed.span_recall", "fixed.word_accuracy",
+    "fixed.core_role_violations",
+)  # fmt: skip
+"""Of runs on words, in place of all others."""
 TAIL_SCORES = (
     "fixed.precision@3", "fixed.precision@5", "fixed.psp@1", "fixed.psp@3", "fixed.psp@5",
     *(f"fixed.pair_recall@{k}_quantile_{part}" for k in (1, 10, 50)
@@ -86,7 +91,8 @@ NUMBERS = {"seed": int, "split_seed": int, "fraction": float, "epochs": int, "be
 
 def kept_scores(known: Container[str]) -> tuple[str, ...]:
     """The scores that are kept of runs with these: of masks, or of labels."""
-    return MASK_SCORES if MASK_SCORES[0] in known else KEPT_SCORES
+    own = (scores for scores in (MASK_SCORES, SPAN_SCORES) if scores[0] in known)
+    return next(own, KEPT_SCORES)
 
 
 def full_name(method: str, kind: str) -> str:

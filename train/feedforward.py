@@ -21,6 +21,7 @@ from train.method import Method
 from train.nets.mlp import FeatureNet, TaskNet
 from train.nets.segmentation import CropAverage, FullyConvolutional
 from train.nets.softmax import SoftmaxNet
+from train.nets.tagging import WordTaskNet, WordVectors
 from train.nets.text import TextEncoder
 from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
@@ -97,8 +98,17 @@ def feature_net(config: Widths, shape: Shape) -> FeatureNet | TextEncoder:
     return FeatureNet(shape.n_features, config.hidden, config.dropout)
 
 
-def task_net(config: Widths, shape: Shape) -> TaskNet | CropAverage:
+def word_vectors(shape: Shape) -> WordVectors:
+    """Build what turns words into vectors."""
+    if shape.encoder is None:
+        raise ConfigError("labels on words need a text encoder that is trained")
+    return WordVectors(shape.encoder)
+
+
+def task_net(config: Widths, shape: Shape) -> TaskNet | CropAverage | WordTaskNet:
     """Build the untrained network."""
+    if shape.tagging:
+        return WordTaskNet(word_vectors(shape), shape.n_labels)
     if shape.image is not None:
         return CropAverage(FullyConvolutional(shape.image), shape.image)
     return TaskNet(feature_net(config, shape), shape.n_labels)

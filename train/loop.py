@@ -16,6 +16,7 @@ from train import ranks
 from train.batches import Rows, TokenRows, batch_order, scoring_order
 from train.config import TrainingConfig
 from train.errors import UserError
+from train.marking import BestMarks, best_marks, span_f1
 from train.method import Method
 from train.problem import Part, Problem
 from train.rank_state import from_first
@@ -220,21 +221,31 @@ def validation_score(
     `ndcg@5` needs neither all scores nor all rows, and looks at rows evenly spread over the part.
     """
     n_rows, n_labels = part.targets.shape
+    if part.marks is not None:
+        (found,) = scores_of(predictor, (part,), device)
+        assert isinstance(found, BestMarks)  # noqa: S101 - words are judged by it
+        marks = part.marks
+        return ranks.on_first(lambda: span_f1(found, marks))
     if monitor == "ndcg@5":
         index = torch.arange(0, n_rows, -(-n_rows // MONITORED_ROWS))
         top = top_labels(predictor, part.x, n_labels, device, k=5, index=index)
         return ranks.on_first(lambda: monitored_score(top, part.targets[index.numpy()], monitor))
     (scores,) = scores_of(predictor, (part,), device)
+    assert not isinstance(scores, BestMarks)  # noqa: S101 - see above
     return ranks.on_first(lambda: monitored_score(scores, part.targets, monitor))
 
 
 def scores_of(
     predictor: nn.Module, parts: Sequence[Part], device: torch.device
-) -> tuple[Judged, ...]:
+) -> tuple[Judged | BestMarks, ...]:
     """Scores of all rows: of every label, or of the best where any matrix would be too large.
 
-    Ranks score in turn, and the first alone gets all; so it is with `predict`.
+    Of rows of words, the best label of each. Ranks score in turn, and the first alone gets all; so
+    it is with `predict`.
     """
+    words = [(part.x, part.targets.shape[1]) for part in parts if part.marks is not None]
+    if words:
+        return tuple(best_marks(predictor, rows, n_labels, device) for rows, n_labels in words)
     if any(keeps_best_only(*part.targets.shape) for part in parts):
         return tuple(top_labels(predictor, part.x, part.targets.shape[1], device) for part in parts)
     return tuple(predict(predictor, part.x, device) for part in parts)

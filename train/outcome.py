@@ -68,7 +68,7 @@ def checkpoint_of(
 def _probe_rows(prepared: Prepared) -> Tensor:
     """Some test rows as the user has them, for proving that an export gives the same answers."""
     data, texts = prepared.data, prepared.texts
-    if texts is not None and texts.saved["kind"] == "tokens":
+    if texts is not None and texts.saved["kind"] != "tfidf":
         return torch.zeros(0, prepared.problem.shape.n_features)
     matrix = feature_matrix(data) if texts is None else texts.rows
     assert not isinstance(matrix, TokenRows)  # noqa: S101 - those are tokens
@@ -77,7 +77,10 @@ def _probe_rows(prepared: Prepared) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32))
 
 
-def _probe_texts(prepared: Prepared) -> list[str]:
+def _probe_texts(prepared: Prepared) -> list[Any]:
+    words = prepared.data.words
+    if words is not None:
+        return [words.rows[row].values() for row in _probe(prepared)]
     inputs = prepared.data.inputs
     return [inputs[row] for row in _probe(prepared)] if isinstance(inputs, list) else []
 

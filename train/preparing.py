@@ -11,6 +11,7 @@ from train import methods, ranks
 from train.config import MethodConfig, TrainingConfig
 from train.data import MultiLabelData, Split, load_dataset, make_split
 from train.errors import ConfigError
+from train.marking import MONITOR
 from train.options import DataOptions, RunOptions
 from train.problem import EncodedTexts, Problem, make_problem, resolve_device
 from train.revision import revision
@@ -67,6 +68,7 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
     device = resolve_device(options.device)
     data, split = ranks.one_by_one(lambda: load_split(options))
     methods.check_task(method_name, data.task)
+    _check_monitor(config, data)
     out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"
     progress = options.progress and ranks.is_first()
     texts = ranks.one_by_one(lambda: encode_texts(data, split, config, device, progress=progress))
@@ -90,3 +92,13 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
 def _goes_on(out: Path) -> bool:
     """Whether processes that torchrun started anew left something in the run folder."""
     return ranks.restarted() and any(file.exists() for file in RunFolder(out).files())
+
+
+def _check_monitor(config: MethodConfig, data: MultiLabelData) -> None:
+    """Labels on words are judged by their spans, and only they are."""
+    if not isinstance(config, TrainingConfig):
+        return
+    if (data.task == "tagging") != (config.monitor == MONITOR):
+        if data.task == "tagging":
+            raise ConfigError(f"{data.name} has labels on words: add --monitor {MONITOR}")
+        raise ConfigError(f"--monitor {MONITOR} is for labels on words, which {data.name} has not")

@@ -11,7 +11,17 @@ import torch
 from scipy import sparse
 
 from train import ranks
-from train.batches import GREATEST_DENSITY, DenseRows, Inputs, LabelRows, Rows, TokenRows, to_rows
+from train.batches import (
+    GREATEST_DENSITY,
+    DenseRows,
+    Inputs,
+    LabelRows,
+    Rows,
+    TokenRows,
+    WordBatch,
+    WordRows,
+    to_rows,
+)
 from train.crops import corner_places, crop_rows, random_crops
 from train.data import MultiLabelData, Split
 from train.data.dataset import Features, ImageShape, Task
@@ -56,22 +66,27 @@ class Shape:
     """Of texts that come as tokens: networks begin with it."""
     image: ImageShape | None = None
     """Of rows that are images, whose labels are their pixels."""
+    tagging: bool = False
+    """Whether each word of a row bears one of the labels."""
 
     @property
     def task(self) -> Task:
         """What is to be learned."""
+        if self.tagging:
+            return "tagging"
         return "multilabel" if self.image is None else "segmentation"
 
     @property
     def n_trained_labels(self) -> int:
-        """Labels of a row in a training step: of an image, the pixels of a crop."""
+        """Labels of a row in a training step: of an image, the pixels of a crop; or of a word."""
         return self.n_labels if self.image is None else self.image.crop_pixels
 
     def values(self) -> dict[str, Any]:
         """Plain values, for a checkpoint."""
         values = {"n_features": self.n_features, "n_labels": self.n_labels, "n_rows": self.n_rows}
         encoder = {} if self.encoder is None else {"encoder": self.encoder.values()}
-        return values | encoder | ({} if self.image is None else {"image": asdict(self.image)})
+        image = {} if self.image is None else {"image": asdict(self.image)}
+        return values | encoder | image | ({"tagging": True} if self.tagging else {})
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Shape:
@@ -99,13 +114,24 @@ class Scaling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Marks:
+    """The true labels of words."""
+
+    labels: tuple[str, ...]
+    rows: list[np.ndarray]
+    """Label number of each word of each row."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """The rows of one part of a split."""
 
     x: Rows
     y: LabelRows
     targets: sparse.csr_array
-    """`y` once more, on the host, for the metrics."""
+    """`y` once more, on the host, for the metrics; where words bear labels, which ones occur."""
+    marks: Marks | None = None
+    """Where words bear labels: those of every word, also of such as are cut off."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -123,7 +149,12 @@ class Problem:
     device: torch.device
 
     def views(self, x: Inputs, y: Any) -> tuple[Inputs, Any]:  # noqa: ANN401 - see `Method.step`
-        """What a training step gets of a batch: crops drawn at random of images, else the batch."""
+        """What a training step gets of a batch: crops drawn at random of images, else the batch.
+
+        Of words, the labels of as many as the longest row has: (batch, words * labels).
+        """
+        if isinstance(x, WordBatch):
+            return x, y[:, : x.word_pieces.shape[1] * self.shape.n_labels]
         if self.shape.image is None or not isinstance(x, torch.Tensor):
             return x, y
         return random_crops(x, y, self.shape.image)
@@ -201,6 +232,8 @@ def make_problem(
 
     def part_of(rows: np.ndarray) -> Part:
         targets = data.targets[rows]
+        if isinstance(inputs, WordRows) and data.words is not None:
+            return _word_part(inputs.select(rows), data, rows)
         if isinstance(inputs, TokenRows):
             x: Rows = inputs.select(rows)
         elif fitted is not None:
@@ -217,12 +250,35 @@ def make_problem(
             n_rows=len(split.train),
             encoder=encoder,
             image=data.image,
+            tagging=data.task == "tagging",
         ),
         train=part_of(split.train),
         validation=part_of(split.validation),
         test=part_of(split.test),
         scaling=fitted,
         device=device,
+    )
+
+
+def _word_part(x: WordRows, data: MultiLabelData, rows: np.ndarray) -> Part:
+    """A part whose `y` says of each word that was not cut off which label it bears."""
+    assert data.words is not None  # noqa: S101 - see `make_problem`
+    marks = [data.words.marks[row] for row in rows]
+    kept = [len(pieces.starts) for pieces in x.pieces]
+    columns = [
+        np.arange(count) * data.n_labels + row[:count]
+        for count, row in zip(kept, marks, strict=True)
+    ]
+    starts = np.concatenate([[0], np.cumsum(kept)])
+    flat = sparse.csr_array(
+        (np.ones(starts[-1], np.uint8), np.concatenate(columns), starts),
+        shape=(len(rows), max(kept) * data.n_labels),
+    )
+    return Part(
+        x=x,
+        y=to_rows(flat, x.device),
+        targets=data.targets[rows],
+        marks=Marks(labels=data.labels, rows=marks),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from train.marking import BestMarks, span_metrics
 from train.metrics import TopLabels, evaluate, evaluate_top, propensities
 from train.metrics.inputs import LabelSets
 from train.metrics.sets import confusion
@@ -50,15 +51,17 @@ class Judgement:
 
 def judge(
     problem: Problem,
-    validation: Judged,
-    test: Judged,
+    validation: Judged | BestMarks,
+    test: Judged | BestMarks,
     constants: tuple[float, float],
 ) -> Judgement:
     """Compute all columns from the scores of the validation and of the test rows.
 
-    From the best labels of each row come the metrics that they are enough for; masks have metrics
-    of their own. constants: a and b of the propensity model behind PSP@k.
+    From the best labels of each row come the metrics that they are enough for; masks, and labels of
+    words, have metrics of their own. constants: a and b of the propensity model behind PSP@k.
     """
+    if isinstance(validation, BestMarks) or isinstance(test, BestMarks):
+        return _judge_spans(problem, validation, test)
     if problem.shape.task == "segmentation":
         return _judge_masks(problem, validation, test)
     seen = problem.validation.targets
@@ -110,6 +113,26 @@ def _judge_masks(problem: Problem, validation: Judged, test: Judged) -> Judgemen
         validation=mask_metrics(validation, seen, FIXED_THRESHOLD),
         threshold=float(np.float32(best)),
         label_thresholds=np.full(true.shape[1], best, np.float32),
+    )
+
+
+def _judge_spans(
+    problem: Problem, validation: Judged | BestMarks, test: Judged | BestMarks
+) -> Judgement:
+    """The metrics of labels on words, which have no thresholds: the best one is taken."""
+    columns = []
+    for found, part in ((validation, problem.validation), (test, problem.test)):
+        assert isinstance(found, BestMarks)  # noqa: S101 - both are, or none
+        assert part.marks is not None  # noqa: S101 - words have them
+        columns.append(span_metrics(found, part.marks))
+    return Judgement(
+        fixed=columns[1],
+        tuned={},
+        per_label={},
+        oracle={},
+        validation=columns[0],
+        threshold=FIXED_THRESHOLD,
+        label_thresholds=np.full(problem.shape.n_labels, FIXED_THRESHOLD, np.float32),
     )
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 from scipy import sparse
 
-from train.batches import TokenRows, scoring_order
+from train.batches import TokenRows, WordRows, scoring_order
 from train.config import MethodConfig, TokenConfig
 from train.data import MultiLabelData, Split, cache_dir
 from train.encoding import TfidfEncoder, TokenEncoder
@@ -24,6 +24,7 @@ from train.errors import ConfigError
 from train.nets.text import TextEncoder
 from train.pretrained import Pretrained, load_pretrained
 from train.problem import EncodedTexts, EncoderShape, Shape, check_parts
+from train.word_pieces import WordEncoder, WordRow
 
 MIN_TEXTS = 2
 """A term that fewer training texts have is left out: nothing is learned from it."""
@@ -45,6 +46,11 @@ def encode_texts(
         _refuse_for_features(data, config)
         return None
     encoder = _chosen(config)
+    if data.words is not None and config.tuning == "frozen":
+        raise ConfigError(
+            f"{data.name} has labels on words, for which a text encoder is trained: add "
+            "--tuning full or --tuning adapter"
+        )
     check_parts(data, split)
     if encoder == "tfidf":
         return _term_weights(data.inputs, split, config)
@@ -54,13 +60,17 @@ def encode_texts(
             f"--max-tokens {config.max_tokens}: --encoder {encoder} takes texts of at most "
             f"{pretrained.max_tokens} tokens"
         )
-    rows = token_rows(data.inputs, pretrained.tokenizer, config.max_tokens, device)
-    saved = {
+    saved: dict[str, Any] = {
         "kind": "tokens",
         "tokenizer": pretrained.tokenizer,
         "max_tokens": config.max_tokens,
     }
     shape = _shape(config, pretrained)
+    if data.words is not None:
+        saved |= {"kind": "words", "predicate": data.words.has_predicates}
+        words = word_rows(data.words.rows, pretrained.tokenizer, config.max_tokens, device)
+        return EncodedTexts(rows=words, saved=saved, encoder=shape)
+    rows = token_rows(data.inputs, pretrained.tokenizer, config.max_tokens, device)
     if config.tuning != "frozen":
         return EncodedTexts(rows=rows, saved=saved, encoder=shape)
     cached = _cache_file(shape, saved, data.inputs, environ)
@@ -86,7 +96,11 @@ def encoded_like(
     if saved["kind"] == "tfidf":
         matrix = _matrix(TfidfEncoder.from_json(saved["encoder"]), data.inputs)
         return EncodedTexts(rows=matrix, saved=dict(saved))
-    rows = token_rows(data.inputs, saved["tokenizer"], saved["max_tokens"], device)
+    told = (saved["tokenizer"], saved["max_tokens"], device)
+    if data.words is None:
+        rows = token_rows(data.inputs, *told)
+    else:
+        rows = word_rows(data.words.rows, *told)
     frozen = EncoderShape(**saved["encoder"]) if "encoder" in saved else None
     trained = Shape.from_values(dict(shape)).encoder
     return EncodedTexts(rows=rows, saved=dict(saved), encoder=frozen or trained)
@@ -99,6 +113,14 @@ def token_rows(
     encoder = TokenEncoder(tokenizer, max_tokens)
     numbers = [np.array(row, dtype=np.int32) for row in encoder.numbers(texts)]
     return TokenRows(numbers, encoder.padding, device)
+
+
+def word_rows(
+    rows: Sequence[WordRow], tokenizer: str, max_tokens: int, device: torch.device
+) -> WordRows:
+    """Cut words into tokens."""
+    encoder = WordEncoder(tokenizer, max_tokens)
+    return WordRows.of(encoder.pieces(rows), encoder.padding, device)
 
 
 def _refuse_for_features(data: MultiLabelData, config: MethodConfig) -> None:

@@ -56,6 +56,8 @@ class Job:
         """
         if wire.rules.image is not None:
             raise ConfigError(f"{bundle.path} answers with masks, not labels: ask its server")
+        if wire.rules.kind == "words":
+            raise ConfigError(f"{bundle.path} answers with spans, not labels: ask its server")
         asked = {"top_k": self.top_k, "threshold": self.threshold}
         try:
             return api.call_of(asked, TextRows([]), wire).limits

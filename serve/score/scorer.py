@@ -92,6 +92,7 @@ def batches(rows: Rows, size: int) -> Iterator[Rows]:
         elif isinstance(rows, TextRows):
             yield TextRows(rows.texts[part])
         else:
+            assert isinstance(rows, SparseRows)  # noqa: S101 - jobs over words are refused
             assert stored is not None  # noqa: S101 - see above
             values = slice(stored[start], stored[min(start + size, len(rows))])
             yield SparseRows(rows.counts[part], rows.columns[values], rows.values[values])

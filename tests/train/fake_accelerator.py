@@ -84,6 +84,22 @@ def text_step(name: str, tuning: str) -> None:
         assert method.predictor(x).device.type == "gpu"
 
 
+def word_step(name: str, *words: str) -> None:
+    """A step on words, and their scores."""
+    from tiny_text import word_problem  # beside this script
+
+    device, rows = fake_device(), torch.arange(8)  # with values, as in the loop
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        problem = word_problem(device)
+        module = methods.load(name)
+        method = module.build(module.Config(**dict(word.split("=") for word in words)), problem)
+        y = torch.zeros(8, problem.train.y.width, device=device)
+        x, y = problem.views(problem.train.x.batch(rows), y)
+        losses = method.step(x, y)
+        assert all(loss.device.type == "gpu" for loss in losses.values())
+        assert method.predictor(x).device.type == "gpu"
+
+
 def image_step(name: str, *words: str) -> None:
     """A step on crops, and whole images scored by 36 of them."""
     device = fake_device()
@@ -133,6 +149,8 @@ def main(name: str, *mistakes: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--text":
         text_step(*sys.argv[2:])
+    elif sys.argv[1] == "--words":
+        word_step(*sys.argv[2:])
     elif sys.argv[1] == "--image":
         image_step(*sys.argv[2:])
     else:

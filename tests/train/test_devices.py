@@ -51,6 +51,19 @@ def test_a_step_on_images_stays_on_the_accelerator(words):
     assert done.returncode == 0, done.stderr
 
 
+WORD_STEPS = [
+    ["ce"],
+    ["dvn"],
+    *(["seal", f"loss={loss}"] for loss in ("nce", "regression-s", "margin")),
+]
+
+
+@pytest.mark.parametrize("words", WORD_STEPS, ids="-".join)
+def test_a_step_on_words_stays_on_the_accelerator(words):
+    done = run_script("--words", *words)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("mistake", ["--cpu-operand", "--reads-a-value"])
 def test_the_fake_accelerator_catches_mistakes(mistake):
     assert run_script("ce", mistake).returncode != 0

@@ -13,8 +13,10 @@ from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from train.config import TokenConfig
 from train.data import MultiLabelData, Split
+from train.data.conll import marked_data
+from train.data.roles import RoleRow
 from train.problem import EncodedTexts, EncoderShape, Problem, make_problem
-from train.texts import token_rows
+from train.texts import token_rows, word_rows
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 WORDS = ["red", "blue", "green", "round", "square", "the", "a", "very", "long", "text", "is"]
@@ -92,6 +94,31 @@ def by_hand(count: int = 48) -> Split:
 def token_problem(device: str | torch.device = "cpu", **changes: object) -> Problem:
     data, place = tiny_texts(), torch.device(device)
     rows = token_rows(data.inputs, tiny_tokenizer().to_str(), 32, place)
+    texts = EncodedTexts(rows=rows, saved={}, encoder=tiny_shape(**changes))
+    return make_problem(data, by_hand(), place, texts=texts)
+
+
+def tiny_words(count: int = 48) -> MultiLabelData:
+    """Rows whose colours are arguments of the word `is`: before it A0, after it A1."""
+    draw = np.random.default_rng(7)
+    rows = []
+    for _ in range(count):
+        before, after = (
+            [*draw.choice(["the", "a", "very"], draw.integers(0, 3)), draw.choice(["red", "blue"])]
+            for _ in range(2)
+        )
+        words = [*map(str, before), "is", *map(str, after), "text"]
+        marks = [
+            *(f"{'I' if place else 'B'}-A0" for place in range(len(before))), "B-V",
+            *(f"{'I' if place else 'B'}-A1" for place in range(len(after))), "O",
+        ]  # fmt: skip
+        rows.append(RoleRow(words=tuple(words), predicate=len(before), marks=tuple(marks)))
+    return marked_data({"train": rows}, "tiny-words")
+
+
+def word_problem(device: str | torch.device = "cpu", **changes: object) -> Problem:
+    data, place = tiny_words(), torch.device(device)
+    rows = word_rows(data.words.rows, tiny_tokenizer().to_str(), 32, place)
     texts = EncodedTexts(rows=rows, saved={}, encoder=tiny_shape(**changes))
     return make_problem(data, by_hand(), place, texts=texts)
 

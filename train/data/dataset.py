@@ -8,12 +8,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from train.word_pieces import WordRow
+
 Features: TypeAlias = np.ndarray | sparse.csr_array
 Texts: TypeAlias = list[str]
 
 
-Task: TypeAlias = Literal["multilabel", "segmentation"]
-"""What labels are: one by one, or the pixels of a mask."""
+Task: TypeAlias = Literal["multilabel", "segmentation", "tagging"]
+"""What labels are: one by one, the pixels of a mask, or one of them on each word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,20 @@ class ImageShape:
         """Pixels of a crop."""
         height, width = self.crop
         return height * width
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkedWords:
+    """Rows whose words each bear one label: `O`, `B-ROLE` or `I-ROLE`; label 0 is `O`."""
+
+    rows: list[WordRow]
+    marks: list[np.ndarray]
+    """Label number of each word of each row."""
+
+    @property
+    def has_predicates(self) -> bool:
+        """Whether every row has one; otherwise none has."""
+        return bool(self.rows) and self.rows[0].predicate is not None
 
 
 def _three_quarters(side: int) -> int:
@@ -76,10 +92,14 @@ class MultiLabelData:
     published: dict[str, np.ndarray] = field(default_factory=dict)
     image: ImageShape | None = None
     """Of rows that are images; None for all others."""
+    words: MarkedWords | None = None
+    """Of rows whose words bear labels; `targets` then says which labels occur in a row."""
 
     @property
     def task(self) -> Task:
         """What is to be learned."""
+        if self.words is not None:
+            return "tagging"
         return "multilabel" if self.image is None else "segmentation"
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 from train.data.arff import label_count, read_meka, read_mulan
 from train.data.arff_syntax import read_arff
 from train.data.clus import is_hierarchical, read_clus
+from train.data.conll import is_conll_folder, read_conll, read_conll_parts
 from train.data.dataset import MultiLabelData
 from train.data.files import PACKED, bare_stem, bare_suffix
 from train.data.images import is_image_folder, read_images
@@ -27,13 +28,16 @@ _MULAN_PARTS = ("-train", "-test")
 def read_path(path: Path, **options: Any) -> MultiLabelData:  # noqa: ANN401 - the reader types them
     """Read a user's own data: a file of a known format, or a folder.
 
-    A folder holds train.txt and test.txt, or pictures in `images` with their masks in `masks`.
+    A folder holds train.txt and test.txt, pictures in `images` with their masks in `masks`, or
+    train.conll and test.conll.
     ARFF: beside an .xml file of label names Mulan (`x.xml` serves `x-train.arff` too), with `-C n`
     in its relation Meka, with a hierarchical attribute Clus, whose `x.train`, `x.valid` and
     `x.test` files are read together. Other options than `name` are those of the reader chosen.
     """
     if path.is_dir() and is_image_folder(path):
         return _call(read_images, path, (path,), options)
+    if path.is_dir() and is_conll_folder(path):
+        return _call(read_conll_parts, path, (path,), options)
     if path.is_dir():
         return _call(read_xc_parts, path, (path / "train.txt", path / "test.txt"), options)
     suffix = bare_suffix(path)
@@ -111,4 +115,5 @@ READERS: dict[str, Reader] = {
     ".jsonl": read_table,
     ".parquet": read_table,
     ".npz": read_npz,
+    ".conll": read_conll,
 }

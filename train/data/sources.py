@@ -10,12 +10,14 @@ from train.data.arff import read_mulan
 from train.data.arxiv import read_arxiv
 from train.data.assemble import stack_parts
 from train.data.clus import read_clus
+from train.data.conll import marked_data
 from train.data.dataset import MultiLabelData
 from train.data.emotions import read_emotions
 from train.data.lines import read_lines
 from train.data.mat import read_mat
 from train.data.pairs import read_pairs
 from train.data.registry import DatasetInfo
+from train.data.roles import read_roles
 from train.data.sgml import read_reuters
 from train.data.table import read_table
 from train.data.table_files import read_columns
@@ -63,6 +65,11 @@ def _eurlex(name: str, files: Files) -> MultiLabelData:
     return read_table(files["all"], text="summary", labels="tags", name=name)
 
 
+def _propbank(name: str, files: Files) -> MultiLabelData:
+    lists = {part: files[part] for part in PARTS}
+    return marked_data(read_roles(files["roles"], files["words"], lists).parts, name)
+
+
 READERS: dict[str, Callable[[str, Files], MultiLabelData]] = {
     "mulan": _mulan,
     "clus": _clus,
@@ -75,6 +82,7 @@ READERS: dict[str, Callable[[str, Files], MultiLabelData]] = {
     "emotions": _emotions,
     "mat": lambda name, files: read_mat(files["features"], files["labels"], name=name),
     "molecules": _molecules,
+    "propbank": _propbank,
     "weizmann": lambda name, files: read_weizmann(files["all"], name=name),
     "eurlex": _eurlex,
 }

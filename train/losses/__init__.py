@@ -43,12 +43,14 @@ from train.losses.variational import (
     probit_log_likelihood,
     probit_logit,
 )
+from train.losses.words import WordNoise, relaxed_word_samples, word_cost, word_cross_entropy
 
 __all__ = [
     "Gaussian",
     "LabelNoise",
     "Members",
     "SparseSamples",
+    "WordNoise",
     "adaptive_margin",
     "asymmetric",
     "attraction_and_repulsion",
@@ -82,6 +84,7 @@ __all__ = [
     "regression",
     "relaxed_f1",
     "relaxed_samples",
+    "relaxed_word_samples",
     "rml",
     "row_wise",
     "shared_label_contrastive",
@@ -91,4 +94,6 @@ __all__ = [
     "two_way",
     "value_task_objective",
     "warp",
+    "word_cost",
+    "word_cross_entropy",
 ]

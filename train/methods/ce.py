@@ -16,7 +16,7 @@ from train.method import Method
 from train.problem import Problem, Shape
 from train.structures import structure_of
 
-TASKS = ("multilabel", "segmentation")
+TASKS = ("multilabel", "segmentation", "tagging")
 
 
 @dataclass(frozen=True, kw_only=True)

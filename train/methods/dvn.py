@@ -20,7 +20,7 @@ from train.energy_learning import Dvn, DvnConfig, dvn_predictor
 from train.method import Method
 from train.problem import Problem, Shape
 
-TASKS = ("multilabel", "segmentation")
+TASKS = ("multilabel", "segmentation", "tagging")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ from train.energy_learning import Nce, NceConfig, nce_predictor
 from train.method import Method
 from train.problem import Problem, Shape
 
+TASKS = ("multilabel", "tagging")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config(NceConfig):

@@ -51,7 +51,6 @@ from train.feedforward import task_net
 from train.losses import (
     inference_net_margin,
     inference_net_objective,
-    manhattan_cost,
     nce_ranking,
     ranking,
     regression,
@@ -63,13 +62,14 @@ from train.nets.energy import EnergyNet
 from train.nets.inference import GradientInference, Rule, score_energy, value_energy
 from train.nets.mlp import TaskNet
 from train.nets.segmentation import ConvolutionalEnergy, CropDescent
+from train.nets.tagging import WordEnergy
 from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
 from train.seal_sampled import SealSampled, check_negatives
 from train.storage import load
 from train.structures import structure_of
 
-TASKS = ("multilabel", "segmentation")
+TASKS = ("multilabel", "segmentation", "tagging")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ def predictor(config: Config, shape: Shape) -> nn.Module:
     return task_net(config, shape)
 
 
-def loss_net(config: Config, shape: Shape) -> EnergyNet | ConvolutionalEnergy:
+def loss_net(config: Config, shape: Shape) -> EnergyNet | ConvolutionalEnergy | WordEnergy:
     """Build the untrained loss-net."""
     return energy_net(config, shape)
 
@@ -301,7 +301,7 @@ class SealMargin(Seal):
     def answers(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """What the task-net says, q, and the tempting mistake, a: (batch, labels) each."""
         plain = logits.sigmoid()
-        return plain, self.augmented_net(torch.cat([plain, y], 1)).sigmoid()
+        return plain, self.structure.mistake(self.augmented_net, plain, y)
 
     def margin_step(self, x: Inputs, y: Tensor) -> Tensor:
         """One step of the loss-net; this loss is a mean over rows."""
@@ -312,7 +312,7 @@ class SealMargin(Seal):
             scores[:, 0],
             scores[:, 1],
             scores[:, 2],
-            manhattan_cost(augmented, y),
+            self.structure.cost(augmented, y),
             plain_weight=self.config.energy_weight,
         )
         self._descend(loss)
@@ -327,7 +327,7 @@ class SealMargin(Seal):
         loss = inference_net_objective(
             scores[:, 0],
             scores[:, 1],
-            manhattan_cost(augmented, y),
+            self.structure.cost(augmented, y),
             base,
             plain_weight=self.config.energy_weight,
             cross_entropy_weight=self.config.cross_entropy_weight,
@@ -415,7 +415,9 @@ def build(config: Config, problem: Problem) -> Method:
     if config.negatives:
         networks = task_net(config, problem.shape), loss_net(config, problem.shape)
         if not isinstance(networks[0], TaskNet) or not isinstance(networks[1], EnergyNet):
-            raise ConfigError("--negatives is for labels, not for pixels: leave it out")
+            raise ConfigError(
+                "--negatives is for labels of rows, not of pixels or words: leave it out"
+            )
         return SealSampled(config, networks[0], networks[1], problem)
     if config.static:
         return SealStatic(config, problem)

@@ -20,6 +20,8 @@ from train.energy_learning import PretrainedConfig, Spen, spen_predictor
 from train.method import Method
 from train.problem import Problem, Shape
 
+TASKS = ("multilabel", "tagging")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config(PretrainedConfig):

@@ -67,10 +67,25 @@ def adversarial_energy(score: Score, truth: Tensor, value: Comparison) -> Energy
     return energy
 
 
+Projection: TypeAlias = Callable[[Tensor], Tensor]
+"""Any point (..., labels) -> the nearest one that is a label set."""
+
+
+def unit_interval(y: Tensor) -> Tensor:
+    """The nearest label sets where labels are free of each other: each in [0, 1]."""
+    return y.clamp(0, 1)
+
+
 def gradient_inference(
-    energy: Energy, start: Tensor, *, steps: int, step_size: float, rule: Rule = "adam"
+    energy: Energy,
+    start: Tensor,
+    *,
+    steps: int,
+    step_size: float,
+    rule: Rule = "adam",
+    project: Projection = unit_interval,
 ) -> Tensor:
-    """Descend from every start within [0, 1] and return each row's best point: (batch, labels).
+    """Descend from every start among label sets and return each row's best: (batch, labels).
 
     The best is the one of lowest energy among all starts and steps, from the starts themselves
     to the points after the last step; the earliest of equals. (SEAL's program never looks at the
@@ -80,7 +95,8 @@ def gradient_inference(
 
     start: (batch, starts, labels) in [0, 1]; more dimensions may stand in the place of labels.
     """
-    return best_point(descent(energy, start, steps=steps, step_size=step_size, rule=rule))
+    points = descent(energy, start, steps=steps, step_size=step_size, rule=rule, project=project)
+    return best_point(points)
 
 
 def best_point(points: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
@@ -93,7 +109,13 @@ def best_point(points: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def descent(
-    energy: Energy, start: Tensor, *, steps: int, step_size: float, rule: Rule = "adam"
+    energy: Energy,
+    start: Tensor,
+    *,
+    steps: int,
+    step_size: float,
+    rule: Rule = "adam",
+    project: Projection = unit_interval,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield every point of the way and its energy: `start`, and that after each step.
 
@@ -108,7 +130,7 @@ def descent(
             mean = DECAY * mean + (1 - DECAY) * gradient
             square = SQUARE_DECAY * square + (1 - SQUARE_DECAY) * gradient.square()
             gradient = _adam_direction(mean, square, step)
-        y = (y - step_size * gradient).clamp(0, 1)
+        y = project(y - step_size * gradient)
     with torch.no_grad():
         energies = energy(y)
     yield y, energies
@@ -163,7 +185,7 @@ class GradientInference(nn.Module):
     logits of 1e-6 and 1 - 1e-6.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all of them are the way of one descent
         self,
         energy_net: nn.Module,
         start: Tensor | nn.Module,
@@ -172,11 +194,13 @@ class GradientInference(nn.Module):
         step_size: float,
         energy: Callable[[Score], Energy] = score_energy,
         rule: Rule = "adam",
+        project: Projection = unit_interval,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         super().__init__()
         self.energy_net, self.dtype = energy_net, dtype
-        self.steps, self.step_size, self.energy, self.rule = steps, step_size, energy, rule
+        self.steps, self.step_size, self.energy = steps, step_size, energy
+        self.rule, self.project = rule, project
         if isinstance(start, nn.Module):
             self.start = start
         else:
@@ -203,7 +227,12 @@ class GradientInference(nn.Module):
         return self.energy(score), self._start(exact)
 
     def _way(self) -> dict[str, Any]:
-        return {"steps": self.steps, "step_size": self.step_size, "rule": self.rule}
+        return {
+            "steps": self.steps,
+            "step_size": self.step_size,
+            "rule": self.rule,
+            "project": self.project,
+        }
 
     def _start(self, x: Tensor | TokenBatch) -> Tensor:
         if isinstance(self.start, nn.Module):

@@ -36,13 +36,23 @@ class TextEncoder(nn.Module):
 
     def forward(self, x: TokenBatch) -> Tensor:
         """Map texts to vectors."""
+        return pooled(self.token_vectors(x), x.attention_mask.bool(), self.pooling)
+
+    def token_vectors(self, x: TokenBatch, added: Tensor | None = None) -> Tensor:
+        """Vectors of tokens (batch, length, width); `added`: to what they begin with, likewise."""
         # As (batch, 1, 1, length) it is taken as it is: `transformers` would look whether any
         # token is masked at all, and so wait for the device.
-        seen = x.attention_mask.bool()
-        hidden: Tensor = self.transformer(
-            input_ids=x.input_ids, attention_mask=seen[:, None, None, :]
+        seen = x.attention_mask.bool()[:, None, None, :]
+        if added is None:
+            hidden: Tensor = self.transformer(
+                input_ids=x.input_ids, attention_mask=seen
+            ).last_hidden_state
+            return hidden
+        words = self.transformer.get_input_embeddings()(x.input_ids)
+        marked: Tensor = self.transformer(
+            inputs_embeds=words + added, attention_mask=seen
         ).last_hidden_state
-        return pooled(hidden, seen, self.pooling)
+        return marked
 
     def begin(self, x: TokenBatch) -> TokenBatch:
         """Do what lies before any dropout: nothing, it begins with the token vectors."""

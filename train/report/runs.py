@@ -155,10 +155,10 @@ def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> Finishe
     run = RunFolder(folder)
     checkpoint, metrics = load_checkpoint(run.model), _json(run.metrics)
     if checkpoint.task != "multilabel":
-        raise ConfigError(
-            f"{folder} was trained on images, and reports are about labels of rows: "
-            "python -m train masks draws its masks"
-        )
+        told = "images, and reports are about labels of rows: python -m train masks draws its masks"
+        if checkpoint.task == "tagging":
+            told = "words, and reports are about labels of rows: metrics.json has F1 by role"
+        raise ConfigError(f"{folder} was trained on {told}")
     # Runs from before `data` was recorded have the name of the data set alone.
     source = metrics.get("data") or {"dataset": checkpoint.dataset}
     key = json.dumps(source, sort_keys=True)
