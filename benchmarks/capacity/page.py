@@ -84,7 +84,7 @@ A worker (a process on one core; a pod of [k8s](../k8s/README.md) has one) takes
 | b, for each row | {worker.per_row * 1e6:.0f} µs | HTTP, JSON and model |
 | C | {rate:,.0f} rows/s a core | full batches |
 
-CPU time and not the clock, as other programs on the machine do not change it. Batches grow with the load, so the CPU is busier than u: at u = {u:g} it is {_at(found, u).busy:.0%} of a core, with {_at(found, u).rows_per_batch:.1f} rows in a batch.
+CPU time and not the clock, as other programs on the machine change it least; C still moved by a tenth between runs of this command on a busy machine. Batches grow with the load, so the CPU is busier than u: at u = {u:g} it is {_at(found, u).busy:.0%} of a core, with {_at(found, u).rows_per_batch:.1f} rows in a batch.
 An autoscaler sees short batches as work: the 70 % of k8s/base are u = {_share_at(found, 0.7):.2f} here, {u / _share_at(found, 0.7):.1f} times the pods of this page, for which latencies are shorter.
 
 ## Pods for a load
@@ -159,10 +159,11 @@ def _closed(found: Findings) -> str:
     """Beside what another program measured, at another time, when the machine was idle."""
     page = PERFORMANCE.read_text("utf-8")
     alone = _number(r"1 row JSON, 1 connection: ([\d,]+);", page)
+    quiet = _number(r"load average before this run was ([\d.]+\d)", page)
     cpu = _number(r"\| ours, protocol \| ([\d.]+) \|", page)
     full = (found.worker.per_batch / CLOSED_ROWS + found.worker.per_row) * 1e6
     return f"""\
-| measured by `python -m benchmarks.serving` at a load average of 0.9 | measured | predicted |
+| measured by `python -m benchmarks.serving` at a load average of {quiet:g} | measured | predicted |
 |---|--:|--:|
 | requests a second, one connection | {alone:,.0f} | {1 / found.lone_seconds:,.0f} |
 | CPU a request at 64 connections to two workers, µs | {cpu:g} | {full:.1f} |"""
