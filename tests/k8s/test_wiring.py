@@ -261,7 +261,7 @@ def test_the_version_of_ray_is_that_of_the_image(render, folder_of):
 
 def test_torchrun_starts_a_process_for_each_gpu(render):
     (job,) = of_kind(render("components/training-operator"), "PyTorchJob")
-    pods = pods_of(job)
+    pods = list(pods_of(job))
     for pod in pods:
         (container,) = pod["spec"]["containers"]
         words = [*container["command"], *container["args"]]
