@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,34 @@ from train.spans import spans_of
 ROLES = ("ARG0", "ARG1", "ARGM-TMP", "C-ARG1", "V")
 MARKS = ["O", *(f"{kind}-{role}" for kind in "BI" for role in ROLES)]
 rows = st.lists(st.sampled_from(MARKS), max_size=7)
+
+# Precision, recall and F1 of the sample by seqeval 1.2.2, which counts as conlleval does.
+SAMPLE = Path(__file__).with_name("spans_sample.txt")
+BY_SEQEVAL = {
+    "ARG0": (0.606061, 0.714286, 0.655738),
+    "ARG1": (0.388889, 0.700000, 0.500000),
+    "ARG2": (0.560000, 0.636364, 0.595745),
+    "ARGM-TMP": (0.600000, 0.642857, 0.620690),
+    "C-ARG1": (0.526316, 0.625000, 0.571429),
+    "R-ARG0": (0.454545, 0.750000, 0.566038),
+    "V": (0.590909, 0.722222, 0.650000),
+}
+ALL_BY_SEQEVAL = (0.519126, 0.688406, 0.591900)
+
+
+def test_a_sample_is_counted_as_an_independent_program_does():
+    marks = [
+        [line.split() for line in row.splitlines()] for row in SAMPLE.read_text().split("\n\n")
+    ]
+    true, guess = ([[word[place] for word in row] for row in marks] for place in (0, 1))
+    by_role = count_spans(guess, true, ignore=())
+    assert by_role.keys() == BY_SEQEVAL.keys()
+    for role, counts in by_role.items():
+        assert (counts.precision, counts.recall, counts.f1) == pytest.approx(
+            BY_SEQEVAL[role], abs=1e-6
+        )
+    total = total_spans(by_role)
+    assert (total.precision, total.recall, total.f1) == pytest.approx(ALL_BY_SEQEVAL, abs=1e-6)
 
 
 def role_at(marks, place):
