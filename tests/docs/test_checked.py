@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import tyro
 import yaml
+from torch.distributed.run import get_args_parser
 
 import export.cli
 from serve.bench import BenchOptions
@@ -62,9 +63,25 @@ def check_python(words: Words) -> None:
     checks: dict[str, Callable[[Words], object]] = {
         "train": check_train,
         "serve": check_serve,
-        "export": lambda told: tyro.cli(export.cli.Options, args=list(told)),
+        "export": check_export,
     }
-    checks[words[1]](words[2:])
+    if words[1].startswith("benchmarks."):
+        assert importlib.util.find_spec(words[1])
+    else:
+        checks[words[1]](words[2:])
+
+
+def check_export(words: Words) -> None:
+    if words[0] == "sign":
+        tyro.cli(export.cli.SignOptions, args=list(words[1:]))
+    else:
+        tyro.cli(export.cli.Options, args=list(words))
+
+
+def check_torchrun(words: Words) -> None:
+    told = get_args_parser().parse_args(list(words))
+    assert (told.module, told.training_script) == (True, "train")
+    check_train(told.training_script_args)
 
 
 def check_statements(code: str) -> None:
@@ -157,7 +174,9 @@ CHECKS: dict[str, Callable[[Words], None]] = {
     "docker": check_docker,
     "kubectl": check_kubectl,
     "curl": check_curl,
+    "torchrun": check_torchrun,
     "printf": lambda words: None,
+    "openssl": lambda words: None,
     ".": lambda words: None,  # an environment that `make` made
 }
 
