@@ -28,6 +28,8 @@ from labelwright_client._types import (
     Prediction,
     Predictions,
     QuantilesMs,
+    Span,
+    Spans,
     Speeds,
     Thresholds,
 )
@@ -58,6 +60,8 @@ __all__ = [
     "ServerBusy",
     "ServerFailed",
     "ServerUnreachable",
+    "Span",
+    "Spans",
     "Speeds",
     "StatusError",
     "Thresholds",

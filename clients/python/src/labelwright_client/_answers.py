@@ -27,6 +27,8 @@ from labelwright_client._types import (
     Prediction,
     Predictions,
     QuantilesMs,
+    Span,
+    Spans,
     Speeds,
     Thresholds,
 )
@@ -59,6 +61,19 @@ def read_masks(answer: object, row_count: int) -> Masks:
         raise WrongShape(f"{len(masks)} masks for {row_count} pictures")
     return Masks(
         rows=masks,
+        model=_model_id(answer),
+        latency_ms=_latency(answer),
+        request_id=_field(answer, "request_id", str),
+    )
+
+
+def read_spans(answer: object, row_count: int) -> Spans:
+    """Read the answer of `POST /predict` by a model of words, spans for each row sent."""
+    spans = tuple(_spans(entry) for entry in _field(answer, "predictions", list))
+    if len(spans) != row_count:
+        raise WrongShape(f"spans of {len(spans)} rows for {row_count} rows")
+    return Spans(
+        rows=spans,
         model=_model_id(answer),
         latency_ms=_latency(answer),
         request_id=_field(answer, "request_id", str),
@@ -190,9 +205,24 @@ def _mask(entry: object) -> Mask:
     return Mask(height, width, _number(entry, "coverage"), pixels, png)
 
 
+def _spans(entry: object) -> tuple[Span, ...]:
+    return tuple(
+        Span(
+            role=_field(span, "role", str),
+            start=_field(span, "start", int),
+            end=_field(span, "end", int),
+            words=_texts(span, "words"),
+            score=_number(span, "score"),
+        )
+        for span in _field(entry, "spans", list)
+    )
+
+
 def _prediction(entry: object) -> Prediction:
     if isinstance(entry, dict) and "mask" in entry:
         raise WrongShape("the model answers with masks: ask it by segment()")
+    if isinstance(entry, dict) and "spans" in entry:
+        raise WrongShape("the model answers with spans: ask it by spans()")
     labels, scores = _texts(entry, "labels"), _field(entry, "scores", list)
     if len(labels) != len(scores):
         raise WrongShape(f"{len(scores)} scores for {len(labels)} labels")

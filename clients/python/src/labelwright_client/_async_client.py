@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from random import Random
 from types import TracebackType
-from typing import Self, SupportsIndex, TypeVar
+from typing import Any, Self, SupportsIndex, TypeVar
 
 import httpx
 
@@ -29,6 +29,7 @@ from labelwright_client._types import (
     ModelInfo,
     Prediction,
     Predictions,
+    Spans,
     Speeds,
 )
 
@@ -106,6 +107,19 @@ class AsyncClient(Shell):
         """Find which pixels of each picture are on, as `Client.segment` does."""
         choice = Choice(threshold=threshold, model=model)
         return await self._run(calls.segment_call(pictures, choice, asker(request_id, trace)))
+
+    async def spans(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        threshold: float | None = None,
+        model: str | None = None,
+        request_id: str | None = None,
+        trace: Mapping[str, str] | None = None,
+    ) -> Spans:
+        """Find the roles that words have, as `Client.spans` does."""
+        choice = Choice(threshold=threshold, model=model)
+        return await self._run(calls.spans_call(rows, choice, asker(request_id, trace)))
 
     async def embed(
         self,

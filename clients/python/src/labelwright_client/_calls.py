@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, SupportsFloat, SupportsIndex, TypeVar
 from urllib.parse import quote, urlencode
@@ -17,6 +17,7 @@ from labelwright_client._answers import (
     read_model,
     read_models,
     read_predictions,
+    read_spans,
     read_speeds,
     read_status,
 )
@@ -30,6 +31,7 @@ from labelwright_client._types import (
     Masks,
     ModelInfo,
     Predictions,
+    Spans,
     Speeds,
 )
 
@@ -115,6 +117,18 @@ def segment_call(pictures: Pictures, choice: Choice, asker: Asker) -> Call[Masks
         asker=asker,
         read=lambda answer: read_masks(answer, row_count=len(inputs)),
         content=_json_bytes({"inputs": inputs, "mask": "png", **choice.fields()}),
+    )
+
+
+def spans_call(rows: Sequence[Mapping[str, Any]], choice: Choice, asker: Asker) -> Call[Spans]:
+    """Build `POST /predict` for a model of words; whether rows are right is for it to say."""
+    inputs = [dict(row) for row in rows]
+    return Call(
+        method="POST",
+        path="/predict",
+        asker=asker,
+        read=lambda answer: read_spans(answer, row_count=len(inputs)),
+        content=_json_bytes({"inputs": inputs, **choice.fields()}),
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from types import TracebackType
-from typing import Self, SupportsIndex, TypeVar
+from typing import Any, Self, SupportsIndex, TypeVar
 
 import httpx
 
@@ -28,6 +28,7 @@ from labelwright_client._types import (
     ModelInfo,
     Prediction,
     Predictions,
+    Spans,
     Speeds,
 )
 
@@ -151,6 +152,29 @@ class Client(Shell):
         """
         choice = Choice(threshold=threshold, model=model)
         return self._run(calls.segment_call(pictures, choice, asker(request_id, trace)))
+
+    def spans(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        *,
+        threshold: float | None = None,
+        model: str | None = None,
+        request_id: str | None = None,
+        trace: Mapping[str, str] | None = None,
+    ) -> Spans:
+        """Find the roles that words have, by a model of words.
+
+        Args:
+            rows: Of each a mapping with `tokens`, a list of words, or `text`, which the server cuts
+                into words; and `predicate`, the place of the word in question, counted from 0,
+                if the model was trained with one.
+            threshold: Only spans that score at least this; all if None.
+            model: As for `predict`.
+            request_id: As for `predict`.
+            trace: As for `predict`.
+        """
+        choice = Choice(threshold=threshold, model=model)
+        return self._run(calls.spans_call(rows, choice, asker(request_id, trace)))
 
     def embed(
         self,

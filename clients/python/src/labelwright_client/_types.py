@@ -119,6 +119,39 @@ class Masks(Sequence[Mask]):
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Words of one row that bear a role together."""
+
+    role: str
+    start: int
+    end: int
+    """The last word; words count from 0."""
+    words: tuple[str, ...]
+    score: float
+    """Of the worst of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans(Sequence[tuple[Span, ...]]):
+    """The spans of each row, in the order of the rows, and how they were made."""
+
+    rows: tuple[tuple[Span, ...], ...]
+    model: ModelId
+    latency_ms: LatencyMs
+    request_id: str
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Span, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[tuple[Span, ...], ...]: ...
+    def __getitem__(self, index: int | slice) -> tuple[Span, ...] | tuple[tuple[Span, ...], ...]:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class Embeddings(Sequence[tuple[float, ...]]):
     """One vector a row, in the order of the rows, and how they were made."""
 
