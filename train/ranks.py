@@ -1,6 +1,7 @@
 """Several processes that train one model, as `torchrun` starts them; alone, nothing here does more.
 
-Each process, a rank, holds the whole model and takes every n-th row of a batch. What it minimises
+Each process, a rank, holds the whole model (of very large tables its part, see `slices.py`) and
+takes every n-th row of a batch. What it minimises
 is a mean over its rows, or the loss of the whole batch; it counts by the rank's share of the rows,
 and gradients are summed over ranks before anything else is done with them. So weights change as in
 one process with the same batches, and stay the same in all ranks.
