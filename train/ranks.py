@@ -14,6 +14,7 @@ one process with the same batches, and stay the same in all ranks.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -105,6 +106,9 @@ def joined() -> Iterator[None]:
     if not dist.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
         yield
         return
+    # Its functions have the group that is there at their import as a default, and torch.optim asks
+    # for it: then the group would outlive its end here, and its threads abort Python at exit.
+    importlib.import_module("torch.distributed.nn.functional")
     found, own, count = next(rendezvous("env://", timeout=TIMEOUT))
     # Processes that are begun anew must not read where those before them listened.
     store = PrefixStore(f"labelwright/{_attempt()}", found)
