@@ -19,7 +19,8 @@ from train.errors import UserError
 from train.marking import BestMarks, best_marks, span_f1
 from train.method import Method
 from train.problem import Part, Problem
-from train.rank_state import from_first
+from train.rank_state import from_first, to_first
+from train.slices import Slice, gathered, side_by_side, slices_of
 from train.thresholds import Judged, monitored_score
 from train.top_scores import keeps_best_only, top_labels
 
@@ -205,12 +206,19 @@ def _finish_epoch(
     method.end_epoch(score)
     if score > position.best_score:
         position.best_score, position.best_epoch = score, position.epoch
-        if ranks.is_first():
-            position.best_weights = cpu_weights(method.predictor, position.best_weights)
-            position.best_teacher = cpu_weights(method.teacher, position.best_teacher)
+        _keep_weights(method, position)
     place = {"epoch": position.epoch, "stage": position.stage}
     measured = {f"validation_{config.monitor}": score}
     position.history.append({**place, **losses, **measured})
+
+
+def _keep_weights(method: Method, position: Position) -> None:
+    """Rank 0 keeps the weights, and has the slices of others sent."""
+    if ranks.is_first():
+        position.best_weights = cpu_weights(method.predictor, position.best_weights)
+        position.best_teacher = cpu_weights(method.teacher, position.best_teacher)
+    else:
+        to_first(method.predictor.state_dict(), slices_of(method.predictor))
 
 
 def validation_score(
@@ -241,7 +249,7 @@ def scores_of(
     """Scores of all rows: of every label, or of the best where any matrix would be too large.
 
     Of rows of words, the best label of each. Ranks score in turn, and the first alone gets all; so
-    it is with `predict`.
+    it is with `predict`. Where each holds a slice of the labels, all score all rows by it.
     """
     words = [(part.x, part.targets.shape[1]) for part in parts if part.marks is not None]
     if words:
@@ -257,11 +265,16 @@ def predict(predictor: nn.Module, rows: Rows, device: torch.device) -> np.ndarra
     was_training = predictor.training
     predictor.eval()
     order = scoring_order(rows)
+    is_sliced = bool(slices_of(predictor))
     scores = [
-        predictor(rows.take(index.to(device))).sigmoid().cpu() for index in ranks.in_turn(order)
+        predictor(rows.take(index.to(device))).sigmoid().cpu()
+        for index in (order if is_sliced else ranks.in_turn(order))
     ]
     predictor.train(was_training)
-    in_turn = ranks.collected(scores, [len(index) for index in order])
+    if is_sliced:
+        in_turn = torch.cat([side_by_side(part) for part in scores])
+    else:
+        in_turn = ranks.collected(scores, [len(index) for index in order])
     if not ranks.is_first():
         return in_turn.numpy()
     if isinstance(rows, TokenRows):  # others come in their own order
@@ -274,23 +287,36 @@ def cpu_weights(
 ) -> dict[str, Tensor]:
     """A copy of the weights that later steps do not change; empty where there is no network.
 
-    into: an earlier copy whose memory is taken: one of several gigabytes is enough.
+    into: an earlier copy whose memory is taken: one of several gigabytes is enough. Tables of
+    which each rank holds a slice are whole in rank 0.
     """
     if network is None:
         return {}
-    weights = network.state_dict()
-    if into and {name: value.shape for name, value in into.items()} == {
-        name: value.shape for name, value in weights.items()
-    }:
-        return {name: into[name].copy_(value.detach()) for name, value in weights.items()}
-    return {name: value.detach().cpu().clone() for name, value in weights.items()}
+    weights, slices = network.state_dict(), slices_of(network)
+    shapes = {name: _whole_shape(value, slices.get(name)) for name, value in weights.items()}
+    if not into or {name: value.shape for name, value in into.items()} != shapes:
+        into = {}
+    return {
+        name: gathered(value, slices[name].n_rows, into.get(name))
+        if name in slices
+        else _copied(value, into.get(name))
+        for name, value in weights.items()
+    }
+
+
+def _whole_shape(held: Tensor, own: Slice | None) -> torch.Size:
+    return held.shape if own is None else torch.Size([own.n_rows, *held.shape[1:]])
+
+
+def _copied(value: Tensor, into: Tensor | None) -> Tensor:
+    return value.detach().cpu().clone() if into is None else into.copy_(value.detach())
 
 
 def training_state(method: Method, position: Position) -> dict[str, Any]:
-    """Everything the next step depends on, as tensors and plain values."""
+    """Everything the next step depends on, as tensors and plain values; whole in rank 0."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {
-        "method": method.state_dict(),
+        "method": to_first(method.state_dict(), slices_of(method.predictor)),
         "position": vars(position).copy(),
         "rng": {"torch": torch.get_rng_state(), "cuda": cuda},
     }

@@ -23,7 +23,8 @@ class Method(ABC):
 
     Before the last stage it may be another network: the one that stage trains. Where labels have
     embeddings, its method `label_embeddings()` returns them, (labels, size), for the label map. If
-    it has `embed(x)` too, (batch, size), the logits are the inner products of the two.
+    it has `embed(x)` too, (batch, size), the logits are the inner products of the two. Where ranks
+    hold a part of a table each, `slices` tells which: the logits are of this rank's labels.
     """
     stages: int = 1
     """Stages are trained one after the other, each until its validation score stalls."""

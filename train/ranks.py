@@ -1,6 +1,7 @@
 """Several processes that train one model, as `torchrun` starts them; alone, nothing here does more.
 
-Each process, a rank, holds the whole model and takes every n-th row of a batch. What it minimises
+Each process, a rank, holds the whole model (of very large tables its part, see `slices.py`) and
+takes every n-th row of a batch. What it minimises
 is a mean over its rows, or the loss of the whole batch; it counts by the rank's share of the rows,
 and gradients are summed over ranks before anything else is done with them. So weights change as in
 one process with the same batches, and stay the same in all ranks.
@@ -13,6 +14,7 @@ one process with the same batches, and stay the same in all ranks.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -104,6 +106,9 @@ def joined() -> Iterator[None]:
     if not dist.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
         yield
         return
+    # Its functions have the group that is there at their import as a default, and torch.optim asks
+    # for it: then the group would outlive its end here, and its threads abort Python at exit.
+    importlib.import_module("torch.distributed.nn.functional")
     found, own, count = next(rendezvous("env://", timeout=TIMEOUT))
     # Processes that are begun anew must not read where those before them listened.
     store = PrefixStore(f"labelwright/{_attempt()}", found)

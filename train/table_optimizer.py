@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from train import ranks, segments
+from train.slices import slices_of
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class TableOptimizer:
     A table's rows are borrowed, the loss is computed with them in its place, and `step` writes
     them back. Moments of rows that are not borrowed stay as they are, as in torch's SparseAdam;
     the rate halves when the validation score stalls, as in `TaskOptimizer`. No weight decay.
+    Of a table that is sliced over ranks, each holds its slice and that slice's moments.
     """
 
     BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -35,6 +37,7 @@ class TableOptimizer:
     ) -> None:
         parameters = dict(network.named_parameters())
         self.tables = {name: parameters.pop(name) for name in tables}
+        self.slices = slices_of(network)
         self.others = list(parameters.values())
         self.clip_norm = clip_norm
         self.adam = torch.optim.Adam(
@@ -50,11 +53,22 @@ class TableOptimizer:
         }
 
     def borrow(self, numbers: Mapping[str, Tensor | None]) -> dict[str, Borrowed]:
-        """Copy the rows that a step needs of each table, none twice; None for all of them."""
+        """Copy the rows that a step needs of each table, none twice; None for all of them.
+
+        Of a sliced table, for all ranks at once, each with numbers of its own.
+        """
         return {
-            name: Borrowed(_rows(self.tables[name].detach(), rows).requires_grad_(), rows)
+            name: Borrowed(self._lent(name, rows).requires_grad_(), rows)
             for name, rows in numbers.items()
         }
+
+    def _lent(self, name: str, numbers: Tensor | None) -> Tensor:
+        table = self.tables[name].detach()
+        if name not in self.slices:
+            return _rows(table, numbers)
+        if numbers is None:
+            raise ValueError(f"{name} is sliced over ranks: no rank can borrow all of its rows")
+        return self.slices[name].lent(table, numbers)
 
     @torch.no_grad()
     def step(self, loss: Tensor, borrowed: dict[str, Borrowed]) -> None:
@@ -77,7 +91,7 @@ class TableOptimizer:
     def _of_all_ranks(
         self, borrowed: dict[str, Borrowed], gradients: tuple[Tensor, ...]
     ) -> tuple[dict[str, Borrowed], tuple[Tensor, ...]]:
-        """The rows that any rank borrowed, and the sums of their gradients over ranks."""
+        """The numbers of rows that any rank borrowed, and sums of their gradients over ranks."""
         if ranks.size() == 1:
             return borrowed, gradients
         every, sums = {}, []
@@ -88,13 +102,25 @@ class TableOptimizer:
                 numbers, summed = _summed_rows(
                     ranks.concatenated(rows.numbers), ranks.concatenated(gradient)
                 )
-                every[name] = Borrowed(_rows(self.tables[name].detach(), numbers), numbers)
+                every[name] = replace(rows, numbers=numbers)
             sums.append(summed)
         others = list(gradients[len(borrowed) :])
         ranks.sum_gradients(others)
         return every, (*sums, *others)
 
+    def _held(self, name: str, rows: Borrowed, gradient: Tensor) -> tuple[Borrowed, Tensor]:
+        """What this rank has to update of the rows of all ranks, by their places in its table."""
+        numbers = rows.numbers
+        if ranks.size() == 1 or numbers is None:
+            return rows, gradient
+        if name in self.slices:
+            own = self.slices[name]
+            is_held = own.holds(numbers)
+            numbers, gradient = numbers[is_held] - own.first, gradient[is_held]
+        return Borrowed(_rows(self.tables[name], numbers), numbers), gradient
+
     def _update(self, name: str, rows: Borrowed, gradient: Tensor) -> None:
+        rows, gradient = self._held(name, rows, gradient)
         first_decay, second_decay = self.BETAS
         first, second = (_rows(moment, rows.numbers) for moment in self.moments[name])
         first.lerp_(gradient, 1 - first_decay)

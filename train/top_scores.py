@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from train import ranks
 from train.batches import Inputs, Rows
 from train.metrics import TopLabels
+from train.slices import side_by_side, slices_of
 
 MOST_LABELS = 50_000
 MOST_BYTES = 1 << 30
@@ -36,7 +37,8 @@ def top_labels(
     """The k best labels of all rows, or of those in `index`, with scores in [0, 1].
 
     A network that tells its embeddings is asked for them once, and labels go by in chunks; for any
-    other, fewer rows are scored at a time.
+    other, fewer rows are scored at a time. Ranks score rows in turn, and the first alone gets all;
+    where each holds a slice of the labels, all score all rows by it.
     """
     was_training = predictor.training
     predictor.eval()
@@ -46,14 +48,19 @@ def top_labels(
     size = CHUNK_ROWS if table is not None else max(1, CHUNK_SCORES // n_labels)
     found: tuple[list[Tensor], list[Tensor]] = [], []
     chunks = numbers.split(size)
-    for chunk in ranks.in_turn(chunks):
+    own = slices_of(predictor).get("labels")
+    for chunk in ranks.in_turn(chunks) if own is None else chunks:
         x = rows.batch(chunk.to(device))
         logits, labels = _best(predictor, table, x, min(k, n_labels))
+        if own is not None:
+            logits, labels = _best_of_ranks(logits, labels + own.first, min(k, n_labels))
         found[0].append(logits.sigmoid().cpu())
         found[1].append(labels.cpu())
     predictor.train(was_training)
     sizes = [len(chunk) for chunk in chunks]
-    scores, ranked = (ranks.collected(part, sizes).numpy() for part in found)
+    scores, ranked = (
+        (ranks.collected(part, sizes) if own is None else torch.cat(part)).numpy() for part in found
+    )
     return TopLabels(ranked=ranked, scores=scores, n_labels=n_labels)
 
 
@@ -73,3 +80,9 @@ def _best(predictor: nn.Module, table: Tensor | None, x: Inputs, k: int) -> tupl
         labels = labels.gather(1, order)
         first += len(part)
     return logits, labels
+
+
+def _best_of_ranks(logits: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best of what the ranks' slices have, of the same rows: (rows, k) each."""
+    logits, order = side_by_side(logits).topk(k)
+    return logits, side_by_side(labels).gather(1, order)

@@ -34,7 +34,7 @@ from train.loop import (
 from train.method import Method
 from train.outcome import checkpoint_of, metrics_of
 from train.preparing import Prepared
-from train.rank_state import from_first
+from train.rank_state import from_first, to_first
 from train.run import (
     RunFolder,
     write_config,
@@ -43,6 +43,7 @@ from train.run import (
     write_split,
 )
 from train.scoring import Judgement, judge
+from train.slices import slices_of
 from train.tensorboard import TensorBoardEvents
 
 SAVING_SHARE = 0.1
@@ -148,7 +149,7 @@ def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display
             raise
         finished = is_finished(method, position, config)
         if not finished:
-            ranks.on_first(lambda: _save_state(prepared, method, position))
+            _save_state(prepared, method, position)
         teacher = _take_best_weights(method, position)
         judgement = _finish(prepared, method.predictor, teacher, position, finished=finished)
     return Result(
@@ -162,40 +163,44 @@ def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display
 
 def _begun(prepared: Prepared, method: Method) -> Position:
     """Where to go on from, with the method in that state: the same in every rank."""
-    found: list[Position] = []
+    saved: list[dict[str, Any]] = []  # in rank 0, if at all
 
-    def begin() -> None:
-        has_state = prepared.options.resume and prepared.run.resume.is_file()
-        found.append(_resumed(prepared, method) if has_state else Position())
+    def read() -> bool:
+        if prepared.options.resume and prepared.run.resume.is_file():
+            saved.append(_saved_state(prepared))
+        return bool(saved)
 
-    ranks.on_first(begin)
-    if ranks.size() > 1:
-        state = from_first(_common_state(method, found[0]) if found else None)
-        found = found or [restore(state, method)]
-    return found[0]
+    is_resumed = ranks.on_first(read)
+    if ranks.size() == 1:
+        return restore(saved[0], method) if is_resumed else Position()
+    if not is_resumed:
+        saved = [training_state(method, Position())]
+    state = from_first(_common(saved[0]) if saved else None, slices_of(method.predictor))
+    position = restore(state, method)
+    return Position(**saved[0]["position"]) if ranks.is_first() else position
 
 
-def _common_state(method: Method, position: Position) -> dict[str, Any]:
+def _common(state: dict[str, Any]) -> dict[str, Any]:
     """The state of a run without what rank 0 keeps alone: the best weights, and its generators."""
     own: dict[str, Any] = {"best_weights": {}, "best_teacher": {}}
     return {
-        "method": method.state_dict(),
-        "position": {**vars(position), **own},
-        "rng": {"torch": torch.get_rng_state(), "cuda": []},
+        **state,
+        "position": {**state["position"], **own},
+        "rng": {**state["rng"], "cuda": []},
     }
 
 
 def _observer(prepared: Prepared, method: Method, display: Display) -> Display:
-    """Who follows the training: in rank 0 all that is shown and saved."""
+    """Who follows the training: rank 0 shows and writes, the others tell it what they hold."""
     if not ranks.is_first():
-        return _Silent()
-    if prepared.options.tensorboard:
+        display = _Silent()
+    elif prepared.options.tensorboard:
         display = TensorBoardEvents(prepared.run, display)
     return _Saving(prepared, method, display)
 
 
 class _Silent:
-    """Neither shows nor saves."""
+    """Shows nothing."""
 
     def on_step(self, position: Position, n_steps: int, losses: dict[str, Tensor]) -> None:
         pass
@@ -213,7 +218,7 @@ class _Saving:
     """Saves the state after epochs and passes all events on to the display.
 
     After every epoch, unless writing gigabytes would take longer than training; within epochs that
-    last longer than `SAVE_EVERY`, that often.
+    last longer than `SAVE_EVERY`, that often. Rank 0 decides, and all ranks save at once.
     """
 
     def __init__(self, prepared: Prepared, method: Method, display: Display) -> None:
@@ -224,7 +229,7 @@ class _Saving:
 
     def is_due(self) -> bool:
         now = time.monotonic()
-        return now >= self.next_save and now - self.last_save >= SAVE_EVERY
+        return ranks.is_first() and now >= self.next_save and now - self.last_save >= SAVE_EVERY
 
     def save(self, position: Position) -> None:
         started = time.monotonic()
@@ -233,7 +238,8 @@ class _Saving:
         self.next_save = self.last_save + (self.last_save - started) * (1 / SAVING_SHARE - 1)
 
     def on_epoch(self, position: Position) -> None:
-        if time.monotonic() >= self.next_save or self._is_last(position):
+        is_time = ranks.is_first() and time.monotonic() >= self.next_save
+        if ranks.any_of(is_time or self._is_last(position))[0]:
             self.save(position)
         self.display.on_epoch(position)
 
@@ -244,19 +250,21 @@ class _Saving:
 
 def _save_state(prepared: Prepared, method: Method, position: Position) -> None:
     state = training_state(method, position)
-    storage.save(
-        {"schema": storage.SCHEMA_VERSION, "identity": _identity(prepared), **state},
-        prepared.run.resume,
-    )
-    write_history(prepared.run, position.history)
+
+    def write() -> None:
+        values = {"schema": storage.SCHEMA_VERSION, "identity": _identity(prepared), **state}
+        storage.save(values, prepared.run.resume)
+        write_history(prepared.run, position.history)
+
+    ranks.on_first(write)
 
 
 def _identity(prepared: Prepared) -> dict[str, Any]:
     """What must be the same for a run to be the same run."""
     values = config_values(prepared.config)
-    # Training longer is the usual reason to resume a finished run.
-    for name in ("epochs", "patience"):
-        del values[name]
+    # Training longer is the usual reason to resume a finished run; where tables lie is no matter.
+    for name in ("epochs", "patience", "shard_labels"):
+        values.pop(name, None)
     return {
         **values,
         "method": prepared.method_name,
@@ -269,7 +277,7 @@ def _identity(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _resumed(prepared: Prepared, method: Method) -> Position:
+def _saved_state(prepared: Prepared) -> dict[str, Any]:
     state = storage.load(prepared.run.resume)
     for name, value in _identity(prepared).items():
         before = state["identity"].get(name)
@@ -278,7 +286,7 @@ def _resumed(prepared: Prepared, method: Method) -> Position:
                 f"the run in {prepared.run.path} has {flag(name)} {before}, not {value}: "
                 "resume it with the same options, or start another with --out"
             )
-    return restore(state, method)
+    return state
 
 
 def _take_best_weights(method: Method, position: Position) -> dict[str, Tensor]:
@@ -286,12 +294,14 @@ def _take_best_weights(method: Method, position: Position) -> dict[str, Tensor]:
 
     Returns the weights of the teacher that go with them.
     """
+    slices = slices_of(method.predictor)
     if _has_best(method, position):
-        method.predictor.load_state_dict(from_first(position.best_weights))
+        method.predictor.load_state_dict(from_first(position.best_weights, slices))
         return position.best_teacher
     for stage in range(position.stage + 1, method.stages):  # interrupted before its last stage
         method.enter_stage(stage)
-    method.predictor.load_state_dict(from_first(method.predictor.state_dict()))
+    weights = to_first(method.predictor.state_dict(), slices)
+    method.predictor.load_state_dict(from_first(weights, slices))
     return cpu_weights(method.teacher)
 
 
@@ -324,10 +334,11 @@ def _finish(
     """Judge a trained predictor, and write `model.pt` and `metrics.json`."""
     problem = prepared.problem
     validation, test = scores_of(predictor, (problem.validation, problem.test), problem.device)
+    whole = to_first(predictor.state_dict(), slices_of(predictor))
 
     def judge_and_write() -> Judgement:
         judgement = judge(problem, validation, test, propensity_constants(prepared.data.name))
-        weights = {name: value.detach().cpu() for name, value in predictor.state_dict().items()}
+        weights = {name: value.detach().cpu() for name, value in whole.items()}
         checkpoint = checkpoint_of(prepared, position, weights, teacher, judgement)
         save_checkpoint(checkpoint, prepared.run.model)
         values = metrics_of(prepared, position, judgement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,12 @@ def test_two_ranks_train_what_one_process_trains(case, outcomes):
     assert one["weights"].keys() == two["weights"].keys()
     for name, value in one["weights"].items():
         torch.testing.assert_close(two["weights"][name], value, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_a_rank_holds_its_share_of_a_sharded_table_and_of_its_moments(outcomes):
+    one, two = (outcome["sampled sharded softmax"]["held"] for outcome in outcomes)
+    assert one == [[6, 6, 6]]
+    assert two == [[3, 3, 3], [3, 3, 3]]
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +167,32 @@ def test_a_method_fitted_in_one_go_is_refused_once(data, tmp_path):
     assert "(pid" in done.stderr  # torchrun tells of both
     assert "exitcode  : 2" in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_sharded_run_goes_on_in_any_number_of_ranks_sharded_or_not(data, tmp_path):
+    """To the same bits: 5 labels do not divide evenly by 2 or 3."""
+    words = ["-m", "train", "sampled", "--dataset", str(data), "--batch-size", "17"]
+    words += ["--hidden", "8", "--no-progress", "--out"]
+    sharded = ["--shard-labels", "--epochs"]
+    done = run([*TORCHRUN, "2", *words, "cut", *sharded, "1"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    shutil.copytree(tmp_path / "cut", tmp_path / "other")
+    for out, options in {"cut": sharded, "other": ["--epochs"]}.items():
+        done = run([*TORCHRUN, "3", *words, out, *options, "2", "--resume"], tmp_path)
+        assert done.returncode == 0, done.stderr
+    one, other = (load(tmp_path / out / "resume.pt")["method"] for out in ("cut", "other"))
+    tables = [
+        (state["predictor"]["labels"], *state["optimizer"]["moments"]["labels"])
+        for state in (one, other)
+    ]
+    for table, same in zip(*tables, strict=True):
+        assert len(table) == 5
+        assert torch.equal(table, same)
+    one, other = (
+        json.loads((tmp_path / out / "metrics.json").read_text()) for out in ("cut", "other")
+    )
+    assert one["scores"]["fixed"] == pytest.approx(other["scores"]["fixed"])
+    alone = run([*ALONE, *words, "cut", *sharded, "3", "--resume"], tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    exported = run([*ALONE, "-m", "export", "cut/model.pt"], tmp_path)
+    assert exported.returncode == 0, exported.stderr

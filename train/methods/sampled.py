@@ -47,6 +47,7 @@ from train.method import Method
 from train.nets.mlp import Activation
 from train.nets.retrieval import RetrievalNet
 from train.problem import Problem, Shape
+from train.slices import Slice, slice_of
 from train.table_optimizer import TableOptimizer
 
 MOST_SCORED_LABELS = 50_000
@@ -101,6 +102,8 @@ class Config(TrainingConfig):
     """What the best epoch is judged by."""
     batch_size: int = 128
     """Rows in a training batch."""
+    shard_labels: bool = False
+    """Whether each of several processes holds a part of the label table, not all of it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,10 +114,15 @@ class Config(TrainingConfig):
                 "--weighting relative divides by how often the sampler draws the true label, and "
                 "--sampler model never does: take another of the two"
             )
+        if self.shard_labels and self.sampler == "model":
+            raise ConfigError(
+                "--sampler model scores all labels for every pair, and with --shard-labels no "
+                "process has all of them: leave out one of the two"
+            )
 
 
-def predictor(config: Config, shape: Shape) -> RetrievalNet:
-    """Build the untrained network."""
+def predictor(config: Config, shape: Shape, label_slice: Slice | None = None) -> RetrievalNet:
+    """Build the untrained network, or what a rank holds of it."""
     return RetrievalNet(
         shape.n_features,
         shape.n_labels,
@@ -122,7 +130,20 @@ def predictor(config: Config, shape: Shape) -> RetrievalNet:
         dropout=config.dropout,
         activation=ACTIVATIONS[config.activation],
         cosine=config.loss == "contrastive",
+        label_slice=label_slice,
     )
+
+
+def _label_slice(config: Config, n_labels: int) -> Slice | None:
+    """The labels that this rank holds; None for all."""
+    if not config.shard_labels or ranks.size() == 1:
+        return None
+    if n_labels < ranks.size():
+        raise ConfigError(
+            f"--shard-labels: {n_labels} labels are too few for {ranks.size()} processes: leave "
+            "it out, or start fewer"
+        )
+    return slice_of(n_labels, ranks.rank())
 
 
 class Sampled(Method):
@@ -133,7 +154,8 @@ class Sampled(Method):
 
     def __init__(self, config: Config, problem: Problem) -> None:
         self.config = config
-        self.predictor = predictor(config, problem.shape).to(problem.device)
+        label_slice = _label_slice(config, problem.shape.n_labels)
+        self.predictor = predictor(config, problem.shape, label_slice).to(problem.device)
         first = torch.arange(min(len(problem.train), ROWS_LOOKED_AT), device=problem.device)
         self.predictor.features.input.scale_to(problem.train.x.batch(first))
         self.optimizer = TableOptimizer(

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from train.batches import Inputs
 from train.nets.mlp import Activation, FeatureNet
+from train.slices import BLOCK_NUMBERS, Slice
 
 
 class RetrievalNet(nn.Module):
@@ -18,6 +19,8 @@ class RetrievalNet(nn.Module):
     Inner products: logits are f - `offset`, one number for all labels that training sets, so that
     their sigmoids are scores; it is the last entry of a row's embedding, beside a 1 in every
     label's. Cosines: both embeddings have length 1 and logits are their cosines.
+
+    With `label_slice` it holds the vectors of those labels alone, and has their logits.
     """
 
     offset: Tensor
@@ -31,12 +34,17 @@ class RetrievalNet(nn.Module):
         dropout: float,
         activation: Activation,
         cosine: bool,
+        label_slice: Slice | None = None,
     ) -> None:
         super().__init__()
         self.features = FeatureNet(n_features, widths, dropout, activation)
         self.cosine = cosine
         size = widths[-1]
-        self.labels = nn.Parameter(torch.ones(n_labels, size if cosine else size + 1))
+        self.slices = {} if label_slice is None else {"labels": label_slice}
+        n_held = n_labels if label_slice is None else len(label_slice)
+        if label_slice is not None:
+            _draw_past(label_slice.first, size)
+        self.labels = nn.Parameter(torch.ones(n_held, size if cosine else size + 1))
         # As for a layer that `size` units feed: the number of labels should not matter.
         nn.init.uniform_(self.labels.detach()[:, :size], -(size**-0.5), size**-0.5)
         self.register_buffer("offset", torch.zeros(1))
@@ -58,3 +66,10 @@ class RetrievalNet(nn.Module):
     def label_embeddings(self) -> Tensor:
         """One vector a label, (labels, size)."""
         return functional.normalize(self.labels) if self.cosine else self.labels
+
+
+def _draw_past(n_rows: int, size: int) -> None:
+    """Leave out what the rows before a slice would draw: it begins as in the whole table."""
+    block = torch.empty(max(1, BLOCK_NUMBERS // size), size)
+    for first in range(0, n_rows, len(block)):
+        block[: n_rows - first].uniform_()

@@ -7,12 +7,13 @@ import pytest
 import torch
 from scipy import sparse
 
-from train import methods
+from train import methods, ranks
 from train.batches import SparseBatch, to_rows
 from train.data import MultiLabelData, Split, load_dataset, make_split
 from train.errors import ConfigError
 from train.loop import Position, fit, seed_everything, validation_score
 from train.methods import sampled
+from train.nets import retrieval
 from train.problem import Shape, make_problem
 
 CPU = torch.device("cpu")
@@ -161,6 +162,7 @@ def test_the_activation_is_as_told(activation):
         ({"negatives": 0}, "--negatives must be positive"),
         ({"lr": 0.0}, "--lr must be positive"),
         ({"dropout": 1.0}, "--dropout"),
+        ({"sampler": "model", "shard_labels": True}, "with --shard-labels no process has all"),
     ],
 )
 def test_bad_settings_are_refused(options, message):
@@ -174,6 +176,27 @@ def test_the_model_cannot_choose_among_too_many_labels():
     )
     with pytest.raises(ConfigError, match="--sampler model scores all labels"):
         built(problem, sampler="model")
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 3])
+def test_slices_of_ranks_begin_as_the_whole_table(n_ranks, monkeypatch):
+    problem = many_labels(40)
+    whole = built(problem).predictor.labels
+    monkeypatch.setattr(ranks._group, "size", n_ranks)
+    monkeypatch.setattr(retrieval, "BLOCK_NUMBERS", 32)  # 4 rows
+    slices = []
+    for rank in range(n_ranks):
+        monkeypatch.setattr(ranks._group, "rank", rank)
+        slices.append(built(problem, shard_labels=True).predictor.labels)
+    assert torch.equal(torch.cat(slices), whole)
+    assert all(len(part) <= -(-40 // n_ranks) for part in slices)
+
+
+def test_a_process_without_a_label_to_hold_is_refused(monkeypatch):
+    problem = many_labels(40)
+    monkeypatch.setattr(ranks._group, "size", 41)
+    with pytest.raises(ConfigError, match="40 labels are too few for 41 processes"):
+        built(problem, shard_labels=True)
 
 
 def test_every_pair_of_sampler_and_weighting_that_can_be_is_a_kind():
