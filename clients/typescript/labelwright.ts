@@ -1,7 +1,13 @@
 /** Client of a Labelwright server for browsers and Node 18 or newer; needs `fetch` and nothing else. */
 
-/** One row: numbers, column number to value, or a text. All rows of a request are of one kind. */
-export type Row = number[] | Record<string, number> | string;
+/** One row: numbers, column number to value, a text, or words. All rows of a request are of one kind. */
+export type Row = number[] | Record<string, number> | string | WordsRow;
+
+export interface WordsRow {
+  tokens?: string[] | null;
+  text?: string | null;
+  predicate?: number | null;
+}
 
 export interface PredictRequest {
   inputs: Row[];
@@ -38,9 +44,21 @@ export interface MaskPrediction {
   coverage: number;
 }
 
+export interface Span {
+  role: string;
+  start: number;
+  end: number;
+  words: string[];
+  score: number;
+}
+
+export interface SpanPrediction {
+  spans: Span[];
+}
+
 export interface PredictAnswer {
   model: ModelHead;
-  predictions: Prediction[] | MaskPrediction[];
+  predictions: Prediction[] | MaskPrediction[] | SpanPrediction[];
   latency_ms: LatencyMs;
   request_id: string;
 }
@@ -64,6 +82,7 @@ export interface ModelInput {
   names?: string[] | null;
   encoding?: string | null;
   max_tokens?: number | null;
+  predicate?: boolean | null;
 }
 
 export interface ModelThresholds {

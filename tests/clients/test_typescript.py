@@ -19,7 +19,13 @@ FOLDER = ROOT / "clients" / "typescript"
 SOURCE = (FOLDER / "labelwright.ts").read_text("utf-8")
 SCHEMAS = json.loads((ROOT / "serve/openapi.json").read_text("utf-8"))["components"]["schemas"]
 INTERFACES = re.findall(r"export interface (\w+) \{\n(.*?)\n\}", SOURCE, re.S)
-WORDS = {"string": "string", "integer": "number", "number": "number", "null": "null"}
+WORDS = {
+    "string": "string",
+    "integer": "number",
+    "number": "number",
+    "boolean": "boolean",
+    "null": "null",
+}
 
 # The compiler fails if the marked line is right.
 WRONG = """import { Labelwright } from "./labelwright.js";
