@@ -110,8 +110,9 @@ def poisson(
                 connection = idle.pop()
                 connection.send(requests)
                 connection.begun = begun + due.popleft()  # not when it could be sent
-            wait = max(due[0] - now, 0) if due and idle else 1.0
-            for key, _ in selector.select(wait):
+            # epoll counts in whole milliseconds and rounds up, so the last one is not slept.
+            wait = max(due[0] - now - 1e-3, 0) if due and idle else 1.0
+            for key, _ in selector.select(wait if wait > 1e-3 else 0):
                 if (answer := key.data.answer()) is not None:
                     if answer[0] != 200:
                         raise SystemExit(f"the server answered {answer[0]}: {answer[1][:200]!r}")
