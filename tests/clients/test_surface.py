@@ -107,6 +107,7 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments():
         "embed",
         "embed_many",
         "segment",
+        "spans",
         "compare",
         "speeds",
         "is_ready",
