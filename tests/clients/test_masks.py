@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
 import struct
-import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -25,8 +23,8 @@ from export.manifest import ImageSize, InputSpec
 from labelwright_client import BadAnswer, Client, InvalidArgument, InvalidInput
 from labelwright_client._png import read_grey
 from labelwright_client.cli import main
+from tests.clients.conftest import serving
 
-ROOT = Path(__file__).parents[2]
 HEIGHT, WIDTH = 4, 6
 PIXELS = HEIGHT * WIDTH
 
@@ -94,15 +92,8 @@ def reds(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def masks_address(reds) -> str:
-    with subprocess.Popen(
-        [sys.executable, "-m", "serve", str(reds), "--port", "0", "--workers", "1"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
-    ) as server:  # fmt: skip
-        try:
-            yield server.stdout.readline().split()[-1]
-        finally:
-            server.terminate()
-            server.communicate(timeout=30)
+    with serving(reds) as url:
+        yield url
 
 
 def test_pictures_become_masks(connect, masks_address, images, tmp_path):

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import httpx
 import pytest
 
-from labelwright_client import BadAnswer, Client, InvalidInput, Span
+from labelwright_client import BadAnswer, Client, InvalidArgument, InvalidInput, Span
+from tests.clients.conftest import serving
 from tests.serve.test_words import ROWS, expected, write
 
-ROOT = Path(__file__).parents[2]
 ANSWER = {
     "model": {"name": "roles", "version": "1", "method": "ce"},
     "latency_ms": {"queue": 0.1, "inference": 0.2, "total": 0.3},
@@ -24,15 +19,8 @@ ANSWER = {
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> str:
     bundle = write(tmp_path_factory.mktemp("roles") / "roles.bundle")
-    with subprocess.Popen(
-        [sys.executable, "-m", "serve", str(bundle), "--port", "0", "--workers", "1"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True,
-    ) as server:  # fmt: skip
-        try:
-            yield server.stdout.readline().split()[-1]
-        finally:
-            server.terminate()
-            server.communicate(timeout=30)
+    with serving(bundle) as url:
+        yield url
 
 
 def test_words_become_spans(connect, address):
@@ -70,6 +58,12 @@ def test_an_answer_for_fewer_rows_is_no_answer():
     transport = httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
     with (
         Client("http://test", transport=transport) as client,
-        pytest.raises(BadAnswer, match="spans of 0 rows for 1 rows"),
+        pytest.raises(BadAnswer, match="0 predictions for 1 rows"),
     ):
         client.spans([{"text": "She laughed."}])
+
+
+@pytest.mark.parametrize("rows", ["She laughed.", {"text": "She laughed."}, ["She laughed."]])
+def test_rows_of_another_kind_are_refused(rows):
+    with Client("http://test") as client, pytest.raises(InvalidArgument, match="a list of rows"):
+        client.spans(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from labelwright_client._errors import (
@@ -43,54 +44,22 @@ class WrongShape(Exception):  # noqa: N818 - never leaves the package, where it 
 
 def read_predictions(answer: object, row_count: int) -> Predictions:
     """Read the answer of `POST /predict`, which must have one prediction for each row sent."""
-    predictions = tuple(_prediction(entry) for entry in _field(answer, "predictions", list))
-    if len(predictions) != row_count:
-        raise WrongShape(f"{len(predictions)} predictions for {row_count} rows")
-    return Predictions(
-        rows=predictions,
-        model=_model_id(answer),
-        latency_ms=_latency(answer),
-        request_id=_field(answer, "request_id", str),
-    )
+    return Predictions(_rows(answer, "predictions", _prediction, row_count), *_about(answer))
 
 
 def read_masks(answer: object, row_count: int) -> Masks:
     """Read the answer of `POST /predict` by a model of images, one mask for each picture sent."""
-    masks = tuple(_mask(entry) for entry in _field(answer, "predictions", list))
-    if len(masks) != row_count:
-        raise WrongShape(f"{len(masks)} masks for {row_count} pictures")
-    return Masks(
-        rows=masks,
-        model=_model_id(answer),
-        latency_ms=_latency(answer),
-        request_id=_field(answer, "request_id", str),
-    )
+    return Masks(_rows(answer, "predictions", _mask, row_count), *_about(answer))
 
 
 def read_spans(answer: object, row_count: int) -> Spans:
     """Read the answer of `POST /predict` by a model of words, spans for each row sent."""
-    spans = tuple(_spans(entry) for entry in _field(answer, "predictions", list))
-    if len(spans) != row_count:
-        raise WrongShape(f"spans of {len(spans)} rows for {row_count} rows")
-    return Spans(
-        rows=spans,
-        model=_model_id(answer),
-        latency_ms=_latency(answer),
-        request_id=_field(answer, "request_id", str),
-    )
+    return Spans(_rows(answer, "predictions", _spans, row_count), *_about(answer))
 
 
 def read_embeddings(answer: object, row_count: int) -> Embeddings:
     """Read the answer of `POST /embed`, which must have one vector for each row sent."""
-    vectors = tuple(_vector(entry) for entry in _field(answer, "embeddings", list))
-    if len(vectors) != row_count:
-        raise WrongShape(f"{len(vectors)} embeddings for {row_count} rows")
-    return Embeddings(
-        rows=vectors,
-        model=_model_id(answer),
-        latency_ms=_latency(answer),
-        request_id=_field(answer, "request_id", str),
-    )
+    return Embeddings(_rows(answer, "embeddings", _vector, row_count), *_about(answer))
 
 
 def read_comparison(answer: object, row_count: int, request_id: str) -> Comparison:
@@ -177,6 +146,18 @@ def _speed(entry: object) -> ModelSpeed:
         ratio=_number_or_none(entry, "ratio"),
         latency_ms=QuantilesMs(*(_number_or_none(latency, key) for key in ("p50", "p95", "p99"))),
     )
+
+
+def _rows(answer: object, key: str, read: Callable[[object], T], row_count: int) -> tuple[T, ...]:
+    rows = tuple(read(entry) for entry in _field(answer, key, list))
+    if len(rows) != row_count:
+        raise WrongShape(f"{len(rows)} {key} for {row_count} rows")
+    return rows
+
+
+def _about(answer: object) -> tuple[ModelId, LatencyMs, str]:
+    """What every answer tells beside its rows."""
+    return _model_id(answer), _latency(answer), _field(answer, "request_id", str)
 
 
 def _model_id(answer: object) -> ModelId:

@@ -122,6 +122,10 @@ def segment_call(pictures: Pictures, choice: Choice, asker: Asker) -> Call[Masks
 
 def spans_call(rows: Sequence[Mapping[str, Any]], choice: Choice, asker: Asker) -> Call[Spans]:
     """Build `POST /predict` for a model of words; whether rows are right is for it to say."""
+    if isinstance(rows, str | Mapping) or not all(isinstance(row, Mapping) for row in rows):
+        raise InvalidArgument(
+            'expected a list of rows such as {"tokens": ["She", "laughed"], "predicate": 1}'
+        )
     inputs = [dict(row) for row in rows]
     return Call(
         method="POST",
