@@ -15,6 +15,7 @@ from train.config import TEXT_OPTIONS, config_values
 from train.data_commands import data_command
 from train.display import TrainingDisplay, or_say_why_not, score_table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, needs_extra
+from train.fill_command import fill_command
 from train.listing import dataset_table, method_table
 from train.parsing import parse_run
 from train.preparing import Prepared, prepare
@@ -34,6 +35,7 @@ commands
   data show NAME|FILE      a few rows with their labels
   compare                  methods side by side over seeds, beside the papers' numbers
   results FOLDER...        add finished runs to the committed results
+  fill                     train what the plan of results names and no row shows yet
   search METHOD            hyper-parameters that score best on validation rows
   report RUN...            tables and plots of finished runs, as one HTML page
   masks RUN...             test images with their true masks and those of runs, as one picture
@@ -58,6 +60,7 @@ def dispatch(argv: Sequence[str]) -> int:
         "data": data_command,
         "compare": compare_command,
         "results": results_command,
+        "fill": fill_command,
         "report": _report_command,
         "probe": _probe_command,
         "search": _search_command,

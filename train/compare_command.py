@@ -14,7 +14,6 @@ from rich.console import Console
 
 from train.compare_display import (
     DEFAULT_SCORES,
-    ComparisonDisplay,
     check_plot,
     leaderboard,
     paper_table,
@@ -22,7 +21,7 @@ from train.compare_display import (
     save_trade_off_plot,
     score_name,
 )
-from train.comparison import Comparison, ComparisonOptions, Outcome, PlannedRun, plan, run_all
+from train.comparison import Comparison, ComparisonOptions, plan, run_all
 from train.display import or_say_why_not
 from train.errors import (
     EXIT_INTERRUPTED,
@@ -34,7 +33,10 @@ from train.errors import (
 )
 from train.evidence import Record
 from train.options import reports_by_default
+from train.planned import PlannedRun
 from train.published import published
+from train.running import Outcome
+from train.runs_display import RunsDisplay
 
 DESCRIPTION = """\
 Train methods side by side, each with several seeds, and print a leaderboard, with the papers' \
@@ -70,7 +72,9 @@ def compare_command(console: Console, argv: Sequence[str]) -> int:
     baseline = _baseline(options, comparison)
     if comparison.finished:
         console.print(f"{len(comparison.finished)} of {len(comparison.runs)} runs were finished")
-    display = ComparisonDisplay(console, comparison, enabled=options.progress)
+    display = RunsDisplay(
+        console, comparison.runs, done=len(comparison.finished), enabled=options.progress
+    )
     with display.progress:
         records, others = run_all(comparison, options.jobs, display)
     _print_tables(console, comparison, list(records.values()), scores)

@@ -1,4 +1,4 @@
-"""What a person sees of a comparison: progress over its runs, the leaderboard, the figure."""
+"""What a person sees of a comparison when it is done: the leaderboard, the figure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from train.comparison import Comparison, Outcome, PlannedRun
 from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
 from train.errors import ConfigError, did_you_mean, needs_extra
-from train.evidence import Mean, Record, mean_score, read_metrics
+from train.evidence import Mean, Record, mean_score
 from train.metrics.suite import KS
 from train.published import Numbers
 
@@ -66,58 +63,6 @@ def score_title(score: str) -> str:
     if group == "fixed" and metric in RANKING:
         return TITLES[metric]  # no threshold is involved
     return f"{TITLES[metric]} {GROUPS[group]}"
-
-
-class ComparisonDisplay:
-    """A bar over all runs and a line for each that goes on; plain lines without a terminal."""
-
-    def __init__(self, console: Console, comparison: Comparison, *, enabled: bool) -> None:
-        self.console = console
-        self.lines = enabled and not console.is_terminal
-        self.total, self.count = len(comparison.runs), len(comparison.finished)
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=12),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=console,
-            disable=not (enabled and console.is_terminal),
-        )
-        self.bar = self.progress.add_task("runs", total=self.total, completed=self.count, note="")
-        self.tasks = {
-            run: self.progress.add_task("", visible=False, note="") for run in comparison.runs
-        }
-
-    def started(self, run: PlannedRun) -> None:
-        """Show a line for the run; early stopping can only shorten it."""
-        self.progress.reset(self.tasks[run], description=f"  {run}", total=run.epochs, visible=True)
-
-    def epochs_done(self, run: PlannedRun, epochs: int, best: float | None) -> None:
-        """Move its bar, and say how good its best epoch was on validation rows."""
-        # Each stage of a method has as many epochs again.
-        stages = max(1, -(-epochs // run.epochs))
-        note = "" if best is None else f"best {best:.4f}"
-        self.progress.update(
-            self.tasks[run], completed=epochs, total=stages * run.epochs, note=note
-        )
-
-    def ended(self, run: PlannedRun, outcome: Outcome) -> None:
-        """Say what it gave."""
-        self.count += outcome.state != "interrupted"
-        self.progress.update(self.bar, completed=self.count)
-        self.progress.update(self.tasks[run], visible=False)
-        if self.lines:
-            told = f"[{self.count}/{self.total}] {run}: {_told(run, outcome)}"
-            self.console.print(told, highlight=False, markup=False, soft_wrap=True)
-
-
-def _told(run: PlannedRun, outcome: Outcome) -> str:
-    if outcome.state != "finished":
-        return outcome.state
-    metrics = read_metrics(run.folder.path)
-    score = metrics["scores"]["fixed"]["example_f1"]
-    return f"example-F1 {score:.4f} after {metrics['seconds']:.1f} s"
 
 
 def by_method(records: Sequence[Record]) -> dict[str, list[Record]]:

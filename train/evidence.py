@@ -124,9 +124,7 @@ def record_of(metrics: dict[str, Any]) -> Record:
         dataset=metrics["dataset"],
         method=full_name(metrics["method"], config.variant),
         preset=preset,
-        changed=_changed(
-            config, find_preset(preset, metrics["dataset"], metrics["method"]), preset
-        ),
+        changed=changed_settings(metrics["method"], config, metrics["dataset"], preset),
         seed=metrics["seed"],
         split=split["rule"],
         split_seed=split["seed"],
@@ -144,11 +142,12 @@ def record_of(metrics: dict[str, Any]) -> Record:
     )
 
 
-def _changed(config: MethodConfig, preset: Path | None, name: str) -> str:
-    """Hyper-parameters other than those that the preset has for this kind."""
+def changed_settings(method: str, config: MethodConfig, dataset: str, preset: str) -> str:
+    """Hyper-parameters other than those that the preset has for this kind, as `name=value`."""
     kind, expected = config.variant, type(config)()
-    if preset is not None:
-        expected = read_preset(preset, type(config), variant=kind, name=name)
+    path = find_preset(preset, dataset, method)
+    if path is not None:
+        expected = read_preset(path, type(config), variant=kind, name=preset)
     values, used = config_values(expected) | config.KINDS.get(kind, {}), config_values(config)
     changes = (f"{key}={value}" for key, value in used.items() if value != values[key])
     return " ".join(change.replace(" ", "") for change in changes)

@@ -27,7 +27,7 @@ from serve.score.command import ScoreOptions
 from serve.settings import Settings
 from tests.docs.pages import PAGES, ROOT, blocks, each
 from train.compare_command import CompareOptions
-from train.comparison import _drafts
+from train.comparison import drafts
 from train.parsing import parse_run
 from train.search.command import SearchOptions
 from train.search.plan import plan_search
@@ -40,7 +40,7 @@ def check_train(words: Words) -> None:
     """Method, kinds, preset and every flag are known; nothing is loaded."""
     if words[0] == "compare":
         options = tyro.cli(CompareOptions, args=list(words[1:]))
-        assert list(_drafts(options))
+        assert list(drafts(options))
     elif words[0] == "search":
         pytest.importorskip("optuna", reason="the extra search is not installed")
         asked, rest = tyro.cli(SearchOptions, args=list(words[1:]), return_unknown_args=True)

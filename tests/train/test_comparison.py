@@ -20,17 +20,18 @@ from train import training
 from train.checkpoint import load_checkpoint
 from train.compare_display import (
     DEFAULT_SCORES,
-    ComparisonDisplay,
     leaderboard,
     paper_table,
     save_low_data_plot,
     save_trade_off_plot,
     score_name,
 )
-from train.comparison import ComparisonOptions, Outcome, plan
+from train.comparison import ComparisonOptions, plan
 from train.errors import ConfigError
 from train.loop import Position, TrainingDivergedError
 from train.published import published
+from train.running import Outcome
+from train.runs_display import RunsDisplay
 
 ROWS = 60
 FAST = ["--dataset", "my.npz", "--epochs", "2", "--no-progress"]
@@ -268,7 +269,7 @@ def test_progress_on_a_terminal():
     comparison = plan(ComparisonOptions(dataset="my.npz", methods="ce", seeds=1, epochs=3))
     (run,) = comparison.runs
     console = Console(force_terminal=True, width=80)
-    display = ComparisonDisplay(console, comparison, enabled=True)
+    display = RunsDisplay(console, comparison.runs, done=0, enabled=True)
     with console.capture() as capture, display.progress:
         display.started(run)
         display.epochs_done(run, 2, 0.625)

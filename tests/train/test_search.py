@@ -171,7 +171,7 @@ def test_a_trial_that_is_worse_is_given_up(tmp_path):
 
 
 def test_a_trial_that_fails_does_not_end_the_search(tmp_path, capsys, monkeypatch):
-    from train.comparison import Outcome
+    from train.running import Outcome
     from train.search import trial
 
     real, count = trial.train_planned, Counter()

@@ -18,8 +18,8 @@ import ray
 from optuna.trial import Trial
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from train.comparison import PlannedRun
 from train.interruption import interruptions
+from train.planned import PlannedRun
 from train.search.local import keep
 from train.search.plan import Search
 from train.search.study import Claim, SharedStudy, open_study

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train.comparison import PlannedRun
 from train.config import MethodConfig, config_values
 from train.errors import ConfigError
 from train.evidence import full_name
 from train.options import RunOptions
 from train.parsing import as_words, parse_run
+from train.planned import PlannedRun
 from train.search.space import Space, space_of, stored
 
 

@@ -9,10 +9,11 @@ from typing import Literal, TypeAlias
 
 from torch import Tensor
 
-from train.comparison import PlannedRun, train_planned
 from train.evidence import read_metrics
 from train.loop import Position
+from train.planned import PlannedRun
 from train.run import RunFolder
+from train.running import train_planned
 from train.training import Display
 
 Report: TypeAlias = Callable[[int, float], bool]
