@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+LOG_ROOT_TWO_PI = math.log(2 * math.pi) / 2
 
 
 class Gaussian(NamedTuple):
@@ -73,12 +76,40 @@ def mixture_kl(z: Tensor, posterior: Gaussian, components: Gaussian, y: Tensor) 
     return torch.where(has_labels, log_density(z, posterior) - mixture, 0.0)
 
 
+class _LogNormalCdf(torch.autograd.Function):
+    """log Phi by operations that processors do on whole vectors.
+
+    `torch.special.log_ndtr` takes a CPU more than three times as long, with its gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, u: Tensor) -> Tensor:
+        # Below the lowest, erfc is next to nothing or 0: there the asymptotic series holds.
+        lowest = -0.9 * math.sqrt(-2 * math.log(torch.finfo(u.dtype).tiny))
+        value: Tensor = (
+            torch.special.erfc(u.clamp_min(lowest).mul_(-math.sqrt(0.5))).mul_(0.5).log_()
+        )
+        is_below = u < lowest
+        if is_below.any():
+            far = u[is_below]
+            series = 1 - far**-2 + 3 * far**-4
+            value[is_below] = -(far**2) / 2 + (series / -far).log() - LOG_ROOT_TWO_PI
+        ctx.save_for_backward(u, value)
+        return value
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> Tensor:
+        u, value = ctx.saved_tensors  # type: ignore[attr-defined]
+        density_ratio: Tensor = u.square().mul_(-0.5).sub_(value).sub_(LOG_ROOT_TWO_PI).exp_()
+        return density_ratio.mul_(gradients[0])
+
+
 def probit_log_likelihood(u: Tensor, y: Tensor) -> Tensor:
     """Each label's log P(y_l) where P(y_l = 1) = Phi(u_l): (..., labels) -> (..., labels).
 
     As log Phi(u) or log Phi(-u), which stays finite where 1 - Phi(u) is 0 in floating point.
     """
-    log_likelihoods: Tensor = torch.special.log_ndtr(torch.where(y > 0, u, -u))
+    log_likelihoods: Tensor = _LogNormalCdf.apply(u * (2 * y - 1))  # type: ignore[no-untyped-call]
     return log_likelihoods
 
 

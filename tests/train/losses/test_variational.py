@@ -175,6 +175,21 @@ def test_probit_likelihood_and_its_gradient_stay_finite_in_float32():
     assert u.grad.tolist() == pytest.approx([40.0, -40.0, math.sqrt(2 / math.pi)], rel=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "of_gradient"),
+    [(torch.float32, 2e-6, 2e-4), (torch.float64, 1e-9, 2e-8)],
+)
+def test_probit_likelihood_holds_from_tail_to_tail(dtype, tolerance, of_gradient):
+    u = torch.linspace(-60, 12, 20_001, dtype=dtype, requires_grad=True)
+    value = probit_log_likelihood(u, torch.ones(1, dtype=dtype))
+    value.sum().backward()
+    exact = u.detach().double().numpy()
+    expected = stats.norm.logcdf(exact)
+    np.testing.assert_allclose(value.detach(), expected, rtol=tolerance, atol=1e-7)
+    slope = np.exp(stats.norm.logpdf(exact) - expected)
+    np.testing.assert_allclose(u.grad, slope, rtol=of_gradient)
+
+
 def test_likelihood_of_a_label_set_is_averaged_over_samples():
     generator = torch.Generator().manual_seed(0)
     u = torch.randn(7, 3, 4, generator=generator, dtype=torch.float64)
