@@ -74,6 +74,13 @@ class Record:
         return self.method, self.preset, self.changed
 
     @property
+    def name(self) -> str:
+        """The setting, as tables call it."""
+        extras = [f"preset {self.preset}"] * (self.preset != "auto")
+        extras += [self.changed] * bool(self.changed)
+        return f"{self.method} ({', '.join(extras)})" if extras else self.method
+
+    @property
     def table(self) -> tuple[str, int, float]:
         """Runs are compared on the same rows: split, its seed, share of the training rows."""
         return self.split, self.split_seed, self.fraction

@@ -52,6 +52,34 @@ def published(dataset: str) -> Numbers:
     return _all_numbers().get(dataset, {})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a paper has numbers of."""
+
+    paper: Paper
+    datasets: frozenset[str]
+    scores: frozenset[str]
+
+
+def reports() -> list[Report]:
+    """Every paper with numbers of methods we have, by name."""
+    cells = [
+        (number.paper.name, number.paper, dataset, score)
+        for dataset, methods in _all_numbers().items()
+        for row in methods.values()
+        for score, number in row.items()
+    ]
+    papers = {name: paper for name, paper, _, _ in cells}
+    return [
+        Report(
+            paper=papers[name],
+            datasets=frozenset(dataset for n, _, dataset, _ in cells if n == name),
+            scores=frozenset(score for n, _, _, score in cells if n == name),
+        )
+        for name in sorted(papers)
+    ]
+
+
 def leaderboard(dataset: str, split: str) -> Numbers:
     """What programs other than ours reach on rows that everybody shares; empty for other rows."""
     return _leaderboards().get((dataset, split), {})

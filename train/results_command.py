@@ -10,10 +10,12 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from train.errors import EXIT_OK, ConfigError
+from train.compare_display import score_title
+from train.errors import EXIT_OK, ConfigError, needs_extra
 from train.evidence import add_results, read_metrics, record_of, run_folders
-from train.results_page import results_page
+from train.results_page import all_records, results_page
 from train.run import write_text
+from train.standings_page import figure_name, paper_standings
 
 DESCRIPTION = """\
 Add finished runs to the results, one row a run in a CSV file a data set; a run with the same \
@@ -46,11 +48,27 @@ def results_command(console: Console, argv: Sequence[str]) -> int:
         _collect(console, options)
     if options.page is not None:
         try:
-            write_text(options.page, results_page(options.into))
+            _write_page(options.page, options.into)
         except OSError as error:
             raise ConfigError(f"--page {options.page} cannot be written: {error}") from error
         console.print(f"wrote {options.page}", highlight=False)
     return EXIT_OK
+
+
+def _write_page(page: Path, results: Path) -> None:
+    """The page, and beside it a figure for each paper whose data sets have runs enough."""
+    records = [record for rows in all_records(results).values() for record in rows]
+    standings = paper_standings(records)
+    if standings:
+        with needs_extra("report", "the figures of the page"):
+            from train.report.ranking import (  # noqa: PLC0415 - may be missing
+                critical_difference_diagram,
+            )
+        for paper, by_score in standings.items():
+            score, stands = next(iter(by_score.items()))
+            figure = critical_difference_diagram(stands, f"mean rank by {score_title(score)}")
+            write_text(page.with_name(figure_name(page.stem, paper)), figure)
+    write_text(page, results_page(results, page.stem))
 
 
 def _collect(console: Console, options: ResultsOptions) -> None:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
+from train.compare_display import score_title
 from train.evidence import (
     KEPT_SCORES,
     TAIL_SCORES,
@@ -16,6 +16,7 @@ from train.evidence import (
     read_results,
 )
 from train.published import Numbers, Paper, Published, leaderboard, published
+from train.standings_page import standings_section
 
 HEAD = """\
 # Results
@@ -39,17 +40,23 @@ EMPTY = "\nNo run has been added yet.\n"
 NOT_RUN = "no run"
 
 
-def results_page(folder: Path) -> str:
-    """The whole page."""
+def all_records(folder: Path) -> dict[str, list[Record]]:
+    """Every row of the committed results, by data set."""
+    return {path.stem: read_results(path) for path in sorted(folder.glob("*.csv"))}
+
+
+def results_page(folder: Path, stem: str = "results") -> str:
+    """The whole page; figures of that stem are drawn beside it."""
+    by_dataset = all_records(folder)
     parts = [HEAD]
-    for path in sorted(folder.glob("*.csv")):
-        records = read_results(path)
-        parts.append(f"\n## {path.stem}\n")
+    parts.append(standings_section([r for records in by_dataset.values() for r in records], stem))
+    for dataset, records in by_dataset.items():
+        parts.append(f"\n## {dataset}\n")
         splits = {record.split for record in records if record.fraction == 1}
         for table in sorted({record.table for record in records}, key=_whole_first):
             members = [record for record in records if record.table == table]
             parts.append(_section(members, _comparable(members[0], splits)))
-    return "".join(parts) if len(parts) > 1 else HEAD + EMPTY
+    return "".join(parts) if by_dataset else HEAD + EMPTY
 
 
 def _whole_first(table: tuple[str, int, float]) -> tuple[str, int, float]:
@@ -107,13 +114,13 @@ def _table(records: Sequence[Record], numbers: Numbers) -> Iterable[str]:
         score: max(mean.value for group in groups.values() if (mean := mean_score(group, score)))
         for score in scores
     }
-    yield "| " + " | ".join(["method", "seeds", *map(_title, scores), "seconds"]) + " |"
+    yield "| " + " | ".join(["method", "seeds", *map(score_title, scores), "seconds"]) + " |"
     yield "|---|--:|" + "---|" * len(scores) + "--:|"
     for setting, group in groups.items():
         known = numbers.get(setting[0], {})
         cells = [_cell(group, score, known.get(score), best[score]) for score in scores]
         seconds = sum(record.seconds for record in group) / len(group)
-        yield "| " + " | ".join([_name(setting), str(len(group)), *cells, f"{seconds:.0f}"]) + " |"
+        yield "| " + " | ".join([group[0].name, str(len(group)), *cells, f"{seconds:.0f}"]) + " |"
     for method in numbers:
         if all(method != name for name, _, _ in settings):
             known = numbers[method]
@@ -140,25 +147,12 @@ def _tail_table(records: Sequence[Record], board: Numbers) -> Iterable[str]:
     yield "|---|--:|" + "---|" * len(TAIL_TABLE)
     for setting, row in means.items():
         cells = [f"**{m}**" if m and m.value == best[s] else str(m) for s, m in row.items()]
-        yield "| " + " | ".join([_name(setting), str(len(groups[setting])), *cells]) + " |"
+        yield "| " + " | ".join([groups[setting][0].name, str(len(groups[setting])), *cells]) + " |"
     for method, known in board.items():
         name = f"{method}, {next(iter(known.values())).paper.name}"
         cells = [_theirs(known[score]) if score in known else "" for score in TAIL_TABLE]
         yield "| " + " | ".join([name, "", *cells]) + " |"
     yield ""
-
-
-def _title(score: str) -> str:
-    group, _, metric = score.partition(".")
-    if metric in SHOWN_RANKING_METRICS:
-        return SHOWN_RANKING_METRICS[metric]
-    return f"{SHOWN_SET_METRICS[metric]} {'at 0.5' if group == 'fixed' else group}"
-
-
-def _name(setting: tuple[str, str, str]) -> str:
-    method, preset, changed = setting
-    extras = [f"preset {preset}"] * (preset != "auto") + [changed] * bool(changed)
-    return f"{method} ({', '.join(extras)})" if extras else method
 
 
 def _cell(records: Sequence[Record], score: str, number: Published | None, best: float) -> str:

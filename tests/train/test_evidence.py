@@ -190,9 +190,17 @@ def test_an_empty_folder_gives_a_page(tmp_path):
     assert "No run has been added yet." in results_page(tmp_path)
 
 
-def test_the_committed_page_is_that_of_the_committed_results():
-    page = (ROOT / "docs" / "results.md").read_text("utf-8")
-    assert page == results_page(ROOT / "train" / "results"), "run `make results`"
+def test_the_committed_page_and_figures_are_those_of_the_committed_results(tmp_path):
+    words = ["--into", str(ROOT / "train" / "results"), "--page", str(tmp_path / "results.md")]
+    assert train.cli.main(["results", *words]) == 0
+    written = sorted(tmp_path.iterdir())
+    assert [path.name for path in written] == sorted(
+        path.name for path in (ROOT / "docs").glob("results*")
+    )
+    for path in written:
+        assert (ROOT / "docs" / path.name).read_text("utf-8") == path.read_text("utf-8"), (
+            "run `make results`"
+        )
 
 
 def test_runs_on_images_keep_the_scores_of_masks(tmp_path, record):
