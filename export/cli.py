@@ -42,6 +42,8 @@ class Options:
     """Matrices in 8 bits; of very many labels the best are scored again in 32."""
     index: Literal["ivf"] | None = None
     """Add an index over the labels, for a million of them; needs the extra `ann`."""
+    constrained: bool = False
+    """Of words: answers are the likeliest labels in which no core role has two spans."""
 
     def __post_init__(self) -> None:
         if self.name is not None and not (self.name.isprintable() and self.name.strip("/ ")):
@@ -75,6 +77,7 @@ def _command(argv: Sequence[str]) -> int:
             with_energy=options.with_energy,
             int8=options.int8,
             index=options.index,
+            constrained=options.constrained,
         ),
     )
     print(

@@ -65,6 +65,7 @@ class ExportOptions:
     with_energy: bool = False
     int8: bool = False
     index: Literal["ivf"] | None = None
+    constrained: bool = False
 
 
 def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Manifest, Parity]:
@@ -99,6 +100,7 @@ def export_checkpoint(path: Path, out: Path, options: ExportOptions) -> tuple[Ma
             label_table=filed_table(folder / MODEL, manifest.label_count),
             search=_index(predictor, rows, folder) if options.index else search,
             quantized=quantized,
+            constrained=options.constrained,
             origin=origin_of(checkpoint, path),
         )
         stored = min(STORED_ROWS, len(parity.scores))
@@ -195,6 +197,8 @@ def _check_options(predictor: nn.Module, options: ExportOptions) -> None:
             "of models that label words, ce and seal are exported, in 32 bits and without "
             "--with-energy"
         )
+    if options.constrained and not isinstance(network, WordTaskNet):
+        raise BundleError("--constrained is for models that label words: export it without")
     if isinstance(network, CropDescent) or (
         isinstance(network, CropAverage) and options.with_energy
     ):

@@ -127,6 +127,8 @@ class Manifest:
     search: Search | None = None
     quantized: dict[str, float] | None = None
     """For a graph in 8 bits: what was compared before it was written."""
+    constrained: bool = False
+    """Of words: spans keep the rules of `train.decoding`."""
     origin: Origin | None = None
     """None in early bundles, and where the checkpoint does not tell how rows were split."""
     schema: int = SCHEMA_VERSION

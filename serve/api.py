@@ -29,7 +29,7 @@ from serve.inputs import Rows, WordRows
 from serve.kinds import kind_of
 from serve.predictor import Embedded, Scored
 from serve.rows import RowRules, may_hold_booleans, parse_rows
-from serve.words import span_answers
+from serve.words import constrained_words, span_answers
 from train.errors import did_you_mean
 
 PREDICT_FIELDS = ("inputs", "top_k", "threshold", "model", "mask")
@@ -91,6 +91,7 @@ class ModelWire:
                 max_characters,
                 None if spec.image is None else (spec.image.height, spec.image.width),
                 bool(spec.predicate),
+                manifest.constrained,
             ),
             label_count=manifest.label_count,
             tuned=np.float32(manifest.thresholds.tuned),
@@ -228,7 +229,7 @@ def _limits(fields: dict[str, Any], wire: ModelWire) -> Limits:
 
 def _checked_limits(top_k: object, threshold: object, mask: object, wire: ModelWire) -> Limits:
     if wire.rules.kind == "words":
-        return _span_limits(top_k, threshold, mask)
+        return _span_limits(top_k, threshold, mask, wire)
     reached = _threshold(threshold, wire)
     form = _mask(mask, top_k, wire)
     if form is not None:
@@ -243,19 +244,19 @@ def _checked_limits(top_k: object, threshold: object, mask: object, wire: ModelW
     return Limits(most, reached, needs_scores=False, k=most)
 
 
-def _span_limits(top_k: object, threshold: object, mask: object) -> Limits:
+def _span_limits(top_k: object, threshold: object, mask: object, wire: ModelWire) -> Limits:
     """What may be asked of a model of words: a number as the threshold, and nothing else."""
     for name, value in (("top_k", top_k), ("mask", mask)):
         if value is not None:
             raise InvalidInputError(f'this model answers with spans: leave "{name}" out')
-    if threshold is None:
-        return Limits(None, np.float32(0), needs_scores=False, k=1)
+    threshold = 0 if threshold is None else threshold
     if type(threshold) not in (int, float) or not 0 <= threshold <= 1:  # type: ignore[operator]
         raise InvalidInputError(
             f'"threshold" of a model that answers with spans must be a number from 0 to 1, got '
             f"{_shown(threshold)}"
         )
-    return Limits(None, np.float32(threshold), needs_scores=False, k=1)  # type: ignore[arg-type]
+    lowest = np.float32(threshold)  # type: ignore[arg-type]
+    return Limits(None, lowest, needs_scores=wire.rules.constrained, k=1)
 
 
 def _mask(value: object, top_k: object, wire: ModelWire) -> str | None:
@@ -365,9 +366,10 @@ def _masks(limits: Limits, scored: Scored, wire: ModelWire) -> bytes:
 
 def _spans(limits: Limits, rows: WordRows, scored: Scored, wire: ModelWire) -> bytes:
     assert limits.threshold is not None  # noqa: S101 - see `_span_limits`
-    found = span_answers(
-        rows.rows, scored.top_labels, scored.top_scores, wire.labels, float(limits.threshold)
-    )
+    columns, scores = scored.top_labels % len(wire.labels), scored.top_scores
+    if scored.scores is not None:
+        columns, scores = constrained_words(rows.rows, scored.scores, wire.labels)
+    found = span_answers(rows.rows, columns, scores, wire.labels, float(limits.threshold))
     return orjson.dumps(list(found))
 
 

@@ -55,6 +55,8 @@ class RowRules:
     """Height and width of the images that rows are, if they are."""
     predicate: bool = False
     """Whether one of the words of a row is marked."""
+    constrained: bool = False
+    """Whether the labels of words keep the rules of spans."""
 
 
 def parse_rows(inputs: object, rules: RowRules, *, with_booleans: bool) -> Rows:

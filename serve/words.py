@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from serve.errors import InvalidInputError
 from serve.inputs import WordRows
 from serve.kinds import kind_of
+from train.decoding import constrained_marks
 from train.spans import spans_of
 from train.word_pieces import WordRow, split_words
 
@@ -73,19 +74,34 @@ def _words(index: int, row: dict[str, Any], max_characters: int) -> tuple[str, .
     return tuple(tokens)
 
 
+def constrained_words(
+    rows: Sequence[WordRow], scores: NDArray[np.float32], labels: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The labels of each word under the rules of spans, and their scores: (rows, most words) each.
+
+    scores: (rows, most words * labels), those of the first word first.
+    """
+    by_word = scores.reshape(len(rows), -1, len(labels))
+    columns = np.zeros(by_word.shape[:2], np.int64)
+    for row, of_words, found in zip(rows, by_word, columns, strict=True):
+        seen = of_words[: len(row.words)]
+        found[: len(seen)] = constrained_marks(seen, labels)
+    return columns, np.take_along_axis(by_word, columns[..., None], 2)[..., 0]
+
+
 def span_answers(
     rows: Sequence[WordRow],
-    top_labels: NDArray[np.int64],
-    top_scores: NDArray[np.float32],
+    best_labels: NDArray[np.int64],
+    best_scores: NDArray[np.float32],
     labels: Sequence[str],
     threshold: float,
 ) -> Iterator[dict[str, Any]]:
     """The spans of each row that reach the threshold; a span is as good as its worst word.
 
-    top_labels, top_scores: (rows, most words), columns of the scores; beyond the words that a graph
-    saw of a row, every score is 0 and the label `O`.
+    best_labels, best_scores: (rows, most words); beyond the words that a graph saw of a row, every
+    score is 0 and the label `O`.
     """
-    for row, columns, scores in zip(rows, top_labels % len(labels), top_scores, strict=True):
+    for row, columns, scores in zip(rows, best_labels, best_scores, strict=True):
         seen = min(len(row.words), len(columns))
         spans = []
         for role, start, end in spans_of([labels[column] for column in columns[:seen].tolist()]):

@@ -34,6 +34,7 @@ SHOWN_SET_METRICS = {
     "span_recall": "span recall",
     "word_accuracy": "word accuracy",
     "core_role_violations": "core-role violations",
+    "constrained_span_f1": "span F1, constrained",
     "mean_iou": "mean image IoU",
     "global_iou": "global IoU",
     "pixel_accuracy": "pixel accuracy",

@@ -30,7 +30,7 @@ MASK_SCORES = (
 """Of runs on images, in place of all others."""
 SPAN_SCORES = (
     "fixed.span_f1", "fixed.span_precision", "fixed.span_recall", "fixed.word_accuracy",
-    "fixed.core_role_violations",
+    "fixed.core_role_violations", "fixed.constrained_span_f1",
 )  # fmt: skip
 """Of runs on words, in place of all others."""
 TAIL_SCORES = (

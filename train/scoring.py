@@ -124,7 +124,9 @@ def _judge_spans(
     for found, part in ((validation, problem.validation), (test, problem.test)):
         assert isinstance(found, BestMarks)  # noqa: S101 - both are, or none
         assert part.marks is not None  # noqa: S101 - words have them
-        columns.append(span_metrics(found, part.marks))
+        metrics = span_metrics(found.rows(), part.marks)
+        constrained = span_metrics(found.constrained(part.marks.labels), part.marks)
+        columns.append(metrics | {"constrained_span_f1": constrained["span_f1"]})
     return Judgement(
         fixed=columns[1],
         tuned={},

@@ -6,6 +6,7 @@ role begins one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -15,6 +16,14 @@ Span: TypeAlias = tuple[str, int, int]
 """Role, first word, last word."""
 Marks: TypeAlias = Sequence[str]
 """`B-ROLE`, `I-ROLE` or `O` of each word of a row."""
+
+CORE_ROLE = re.compile(r"A(RG)?[0-5A]")
+"""ARG0 to ARG5 and ARGA, in either spelling; continuations (C-ARG1) and references do not count."""
+
+
+def is_core(role: str) -> bool:
+    """Whether a predicate has at most one argument of this role."""
+    return CORE_ROLE.fullmatch(role) is not None
 
 
 def spans_of(marks: Marks) -> Iterator[Span]:

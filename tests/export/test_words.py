@@ -83,6 +83,13 @@ def test_other_graphs_are_refused_in_one_sentence(options, run, tmp_path):
         export_checkpoint(run / "model.pt", tmp_path / "b", ExportOptions(**options))
 
 
+def test_the_bundle_says_that_spans_keep_rules(run, tmp_path):
+    options = ExportOptions(constrained=True)
+    manifest, _ = export_checkpoint(run / "model.pt", tmp_path / "b", options)
+    assert manifest.constrained
+    assert load_bundle(tmp_path / "b").manifest.constrained
+
+
 def test_the_network_of_a_checkpoint_takes_a_batch(run):
     checkpoint = load_checkpoint(run / "model.pt")
     rows = [WordRow.from_values(values) for values in checkpoint.texts]

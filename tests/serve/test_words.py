@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.bundle import MODEL, TOKENIZER, Contents, drafted, write_bundle
 from export.manifest import InputSpec, Manifest, Thresholds
+from train.decoding import constrained_marks
 from train.spans import spans_of
 from train.word_pieces import WordEncoder, WordRow
 
@@ -117,7 +118,7 @@ def expected(row: dict, threshold: float = 0.0) -> list[dict]:
     return spans
 
 
-def write(path, *, predicate: bool = True):
+def write(path, *, predicate: bool = True, constrained: bool = False):
     encoder = WordEncoder(tokenizer_json(), MAX_TOKENS)
     probe = ROWS if predicate else [{"tokens": row["tokens"]} for row in ROWS]
     feed = encoder.encode([WordRow.from_values(row) for row in probe])
@@ -130,7 +131,7 @@ def write(path, *, predicate: bool = True):
         name="roles", version="", method="ce", task="tagging", dataset="demo",
         input=InputSpec(kind="words", max_tokens=MAX_TOKENS, predicate=predicate),
         label_count=len(LABELS), thresholds=Thresholds(tuned=0.5, per_label=[0.5] * len(LABELS)),
-        test_scores={"span_f1": 0.5}, largest_difference=0.0, versions={},
+        test_scores={"span_f1": 0.5}, largest_difference=0.0, versions={}, constrained=constrained,
     )  # fmt: skip
     with drafted(path) as folder:
         (folder / MODEL).write_bytes(graph())
@@ -158,6 +159,25 @@ def test_words_give_their_spans(roles):
     for row in ROWS:  # alone as beside others
         alone = roles.predict({"inputs": [row]}).json()["predictions"]
         assert alone == [{"spans": expected(row)}]
+
+
+def test_constrained_spans_are_those_of_the_likeliest_allowed_labels(tmp_path, serve_app):
+    app = serve_app(write(tmp_path / "roles.bundle", constrained=True))
+    answer = app.predict({"inputs": ROWS})
+    assert answer.status_code == 200, answer.text
+    for row, prediction in zip(ROWS, answer.json()["predictions"], strict=True):
+        seen = scores_of(row)[:MAX_TOKENS].astype(np.float32)
+        columns = constrained_marks(seen, LABELS)
+        spans = list(spans_of([LABELS[column] for column in columns]))
+        assert [(s["role"], s["start"], s["end"]) for s in prediction["spans"]] == spans
+        for span, (_, start, end) in zip(prediction["spans"], spans, strict=True):
+            worst = min(seen[word, columns[word]] for word in range(start, end + 1))
+            assert span["score"] == pytest.approx(worst, abs=1e-5)
+        assert [s["role"] for s in prediction["spans"]].count("A0") <= 1
+    plain = [[s["role"] for s in expected(row)].count("A0") for row in ROWS]
+    assert max(plain) > 1  # it makes a difference here
+    sure = app.predict({"inputs": ROWS, "threshold": 0.9}).json()["predictions"]
+    assert all(span["score"] >= 0.9 for prediction in sure for span in prediction["spans"])
 
 
 def test_a_text_is_cut_into_words(roles):

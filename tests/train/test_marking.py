@@ -20,9 +20,7 @@ def test_metrics_of_rows_counted_by_hand():
     true = Marks(
         labels=LABELS, rows=[np.array([1, 4, 3, 2]), np.array([0, 3, 2, 0]), np.array([3, 1])]
     )
-    found = BestMarks(
-        rows=[np.array([1, 4, 3, 2]), np.array([2, 3, 2, 0]), np.array([3])]  # the last word is cut
-    )
+    found = [np.array([1, 4, 3, 2]), np.array([2, 3, 2, 0]), np.array([3])]  # the last word is cut
     metrics = span_metrics(found, true)
     # True: ARG0, ARG1 | ARG1 | ARG0. Found: both | ARG1 twice, one of them right | none.
     assert metrics["span_precision"] == pytest.approx(3 / 4)
@@ -33,6 +31,15 @@ def test_metrics_of_rows_counted_by_hand():
     assert metrics["word_accuracy"] == pytest.approx(8 / 10)
     assert metrics["core_role_violations"] == pytest.approx(1 / 3)
     assert "span_f1:V" not in metrics
+
+
+def test_constrained_labels_keep_one_span_of_a_core_role():
+    scores = np.full((3, len(LABELS)), 0.1, np.float32)
+    scores[0, 1], scores[1, 3], scores[2, 1] = 0.8, 0.9, 0.6
+    found = BestMarks(scores=[scores])
+    assert found.rows()[0].tolist() == [1, 3, 1]
+    assert found.constrained(LABELS)[0].tolist()[:2] == [1, 3]
+    assert found.constrained(LABELS)[0][2] != 1
 
 
 class Oracle(nn.Module):
@@ -66,7 +73,7 @@ def test_a_perfect_predictor_misses_nothing_but_what_is_cut_off(max_tokens):
     if max_tokens == 32:
         assert score == 1
         found = best_marks(Oracle(part, data.n_labels), part.x, data.n_labels, cpu)
-        for row, true in zip(found.rows, part.marks.rows, strict=True):
+        for row, true in zip(found.rows(), part.marks.rows, strict=True):
             assert np.array_equal(row, true)
     else:
         assert 0 < score < 1

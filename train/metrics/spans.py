@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from train.errors import DataError
-from train.spans import Marks, spans_of
+from train.spans import Marks, is_core, spans_of
 
 PREDICATE = "V"
 """Given with the input, so it is not counted."""
-CORE_ROLE = re.compile(r"A(RG)?[0-5A]")
-"""ARG0 to ARG5 and ARGA, in either spelling; continuations (C-ARG1) and references do not count."""
 
 
 @dataclass(frozen=True)
@@ -79,5 +76,5 @@ def core_role_violations(rows: Sequence[Marks]) -> float:
 
 
 def _repeats_a_core_role(marks: Marks) -> bool:
-    roles = Counter(role for role, _, _ in spans_of(marks) if CORE_ROLE.fullmatch(role))
+    roles = Counter(role for role, _, _ in spans_of(marks) if is_core(role))
     return any(count > 1 for count in roles.values())
