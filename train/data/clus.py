@@ -82,6 +82,8 @@ def _check_headers(arffs: Sequence[ArffFile]) -> Attribute:
             f"{first.path}: the last attribute must be 'hierarchical' with a list of nodes, got "
             f"{first.attributes[-1].name!r}, which is {first.attributes[-1].kind}"
         )
+    if len(first.attributes) == 1:
+        raise DataError(f"{first.path} has no attribute before the tree of labels to learn from")
     for arff in arffs[1:]:
         if arff.attributes != first.attributes:
             raise DataError(

@@ -96,6 +96,13 @@ def test_parts_must_declare_the_same_and_end_in_a_tree(tmp_path):
         read_clus(None)
 
 
+def test_a_tree_alone_is_nothing_to_learn_from(tmp_path):
+    """Found by the fuzzer that follows coverage."""
+    header = "@relation r\n@attribute class hierarchical 01,02\n@data\n"
+    with pytest.raises(DataError, match="no attribute before the tree of labels"):
+        read_clus(write(tmp_path, "train", "01", header=header))
+
+
 @pytest.mark.parametrize(
     ("name", "sizes", "features", "means"),
     [
