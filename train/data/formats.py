@@ -102,7 +102,10 @@ def _call(
             f"{path} is not read with the option {unknown[0]!r}: its format knows "
             f"{', '.join(known)}"
         )
-    return reader(*files, **options)
+    data = reader(*files, **options)
+    if not isinstance(data.inputs, list) and not data.inputs.shape[1]:
+        raise DataError(f"{path} has labels and no features: there is nothing to learn them from")
+    return data
 
 
 READERS: dict[str, Reader] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from train.data.files import bare_stem, bare_suffix, decode, open_text, read_bytes
+from train.data.formats import read_path
 from train.errors import DataError
 
 TEXT = b"first\nsecond\n"
@@ -89,3 +90,17 @@ def test_decode_names_the_line_of_a_bad_byte(tmp_path):
 )
 def test_endings(name, stem, suffix):
     assert (bare_stem(Path(name)), bare_suffix(Path(name))) == (stem, suffix)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.arff", "@relation 'r: -C 1'\n@attribute a {0,1}\n@data\n1\n0\n1\n"),
+        ("x.csv", "label_a,label_b\n1,0\n0,1\n1,1\n"),
+    ],
+)
+def test_labels_without_features_are_refused(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    options = {"labels": "label_*"} if name.endswith(".csv") else {}
+    with pytest.raises(DataError, match="features"):
+        read_path(tmp_path / name, **options)
