@@ -39,7 +39,7 @@ class ComparisonOptions(SourceOptions):
     fraction: Annotated[str, tyro.conf.arg(metavar="SHARES")] = "1"
     """Shares of the training rows to use, such as 0.1,0.5,1; a table for each."""
     preset: str = "auto"
-    """Hyper-parameters: `auto` (the data set's own), `released`, `fast`, `none`, a .toml file."""
+    """Hyper-parameters: `auto` (the data set's own), `released`, `fast`, `best`, `none`, a file."""
     epochs: int | None = None
     """Passes over the training rows, at most; unless told those of each preset."""
     device: str = "auto"

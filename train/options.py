@@ -62,7 +62,7 @@ class RunOptions(DataOptions):
     """A training run."""
 
     preset: str = "auto"
-    """Hyper-parameters: `auto` (the data set's own), `released`, `fast`, `none`, a .toml file."""
+    """Hyper-parameters: `auto` (the data set's own), `released`, `fast`, `best`, `none`, a file."""
     seed: int = 0
     """Of initialisation, batches, dropout and sampling."""
     device: str = "auto"
