@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import orjson
@@ -65,7 +66,7 @@ def compare_router(service: Service) -> APIRouter:
     async def compare(request: Request) -> Response:
         """The models are asked one after another, so that none slows another down.
 
-        Each answer is that of `POST /predict`, be it an error.
+        Each answer is that of `POST /predict`, be it an error; what no model takes is refused.
         """
         body = await read_body(request.receive, service.check_size)
         return _json(await _compared(service, body, kept_headers(request.scope["headers"])))
@@ -114,11 +115,13 @@ async def _compared(service: Service, body: bytes, headers: Headers) -> dict[str
         raise InvalidInputError(f'"models" must be a list of names, got {kind_of(names)}')
     if None in names:  # which elsewhere is the default model
         raise InvalidInputError('"models" must be a list of names, got null in it')
-    asked = [_single(service, name) for name in names]
+    asked = dict.fromkeys(_single(service, name) for name in names)
     answers = [
-        await _answer(service, orjson.dumps({**fields, "model": name}), headers)
-        for name in dict.fromkeys(asked)
+        await _answer(service, orjson.dumps({**fields, "model": name}), headers) for name in asked
     ]
+    if all(answer["status"] == HTTPStatus.UNPROCESSABLE_ENTITY for answer in answers):
+        refusal = orjson.loads(orjson.dumps(answers[0]["answer"]))
+        raise InvalidInputError(refusal["error"]["message"])
     return {"answers": answers}
 
 

@@ -94,6 +94,9 @@ def test_a_model_that_cannot_answer_says_so_in_its_place(serve_app, bundle_path,
         ({"inputs": [[1]], "models": ["none"]}, 404, "no model 'none' is loaded"),
         ({"inputs": [[1]], "model": "tiny"}, 422, "did you mean 'models'"),
         ({}, 422, 'no "inputs"'),
+        ({"inputs": 68238831700215}, 422, '"inputs" must be a list of rows, got a number'),
+        ({"inputs": []}, 422, "at least one row"),
+        ({"inputs": [[1]]}, 422, "row 0 must have 6 numbers, got 1"),
     ],
 )
 def test_wrong_comparisons_are_one_sentence(two, body, status, sentence):

@@ -118,7 +118,7 @@ def _require_column(table: Table, column: str) -> str:
 
 
 def _listing(table: Table) -> str:
-    names = list(table.columns)
+    names = [" ".join(name.split()) for name in table.columns]  # a quoted one may have lines
     return f"columns: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}"
 
 

@@ -147,10 +147,10 @@ def _read_parquet(path: Path) -> Table:
                 f"{len(raw)} bytes may hold {most} cells at most: write it as .csv"
             )
         content = parquet.read_table(pa.BufferReader(raw))
-    except (pa.ArrowException, OSError) as error:
+        columns = {name: content.column(name).to_pylist() for name in content.column_names}
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path} is not a readable Parquet file ({reason})") from error
-    columns = {name: content.column(name).to_pylist() for name in content.column_names}
     return Table(path, columns, [f"row {number}" for number in range(1, content.num_rows + 1)])
 
 

@@ -139,9 +139,9 @@ def find_tokens(block: Block, separators: bytes) -> Tokens:
 
 
 def is_finite_number(word: str) -> bool:
-    """Whether a word is a number for a reader: no NaN, no infinity, no underscore."""
+    """Whether a word is a number for a reader: no NaN, no infinity, no underscore, plain digits."""
     try:
-        return "_" not in word and bool(np.isfinite(float(word)))
+        return word.isascii() and "_" not in word and bool(np.isfinite(float(word)))
     except ValueError:
         return False
 

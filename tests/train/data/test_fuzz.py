@@ -98,13 +98,17 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
     return content
 
 
+def seeded(name: str, seed: int) -> bytes:
+    rng = random.Random(f"{name} {seed}")  # noqa: S311 - repeatable is what it has to be
+    return damaged(FILES[name], rng)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_read_or_refused(tmp_path, name):
     path = tmp_path / name
     read, sentences = 0, []
     for seed in range(CASES):
-        rng = random.Random(f"{name} {seed}")  # noqa: S311 - repeatable is what it has to be
-        path.write_bytes(damaged(FILES[name], rng))
+        path.write_bytes(seeded(name, seed))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -125,3 +129,20 @@ def test_a_damaged_file_is_read_or_refused(tmp_path, name):
 def test_each_of_them_is_read_when_it_is_whole(tmp_path, name):
     (tmp_path / name).write_bytes(FILES[name])
     assert read_path(tmp_path / name).targets.shape[0] >= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("x.svm", "1 0:1\n3 2:1\u06f13\n".encode(), "expected a number, got '1\u06f13'"),
+        ("x.csv", b'text,"two, or\ntwo"\none,b\n', "columns: text, two, or two"),
+        ("x.parquet", seeded("x.parquet", 1666), "not a readable Parquet file"),
+    ],
+)
+def test_what_was_found_is_one_sentence(tmp_path, name, content, sentence):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError) as refusal:
+        read_path(path)
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
