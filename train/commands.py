@@ -22,6 +22,8 @@ from train.preparing import Prepared, prepare
 from train.results_command import results_command
 from train.training import Result, train
 
+MOST_SHOWN = 80
+"""Characters of one setting."""
 USAGE = """\
 usage: python -m train METHOD --dataset NAME|FILE [options]
        python -m train COMMAND [options]
@@ -173,5 +175,11 @@ def _print_settings(console: Console, prepared: Prepared) -> None:
     )
     unused = TEXT_OPTIONS if prepared.texts is None else ()
     values = config_values(prepared.config).items()
-    told = ", ".join(f"{name} {value}" for name, value in values if name not in unused)
+    told = ", ".join(f"{name} {_short(value)}" for name, value in values if name not in unused)
     console.print(told, style="dim", highlight=False)
+
+
+def _short(value: object) -> str:
+    """A value as it is shown; what describes whole models would fill the screen."""
+    text = str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
