@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +47,19 @@ class Config(MethodConfig):
 
 @dataclass(frozen=True)
 class _Member:
-    """One model, as it stands in the config as JSON."""
+    """One model: in the config the name of its method, or all of this as JSON."""
 
     method: str
-    config: dict[str, Any]
+    config: dict[str, Any] = field(default_factory=dict)
     file: str | None = None
-    """Where its weights are, while the ensemble is made."""
+    """Where its weights are, while the ensemble is made; None: it is fitted then."""
 
     @classmethod
     def of(cls, text: str) -> _Member:
         try:
-            member = cls(**json.loads(text))
+            member = cls(**json.loads(text)) if text.startswith("{") else cls(text)
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"a member must be a model or a method, got {text[:60]!r}") from error
-        if member.method == "ensemble":
-            raise ConfigError("an ensemble cannot be a member: name its members")
         return member
 
     def settings(self) -> MethodConfig:
@@ -81,23 +79,23 @@ class _Member:
 
 
 def _described(text: str) -> str:
-    """A member as JSON: from its model.pt, from the name of its method, or as it is already."""
-    if text.startswith("{"):
-        _Member.of(text)
-        return text
-    path = Path(text) / "model.pt" if Path(text).is_dir() else Path(text)
-    if path.is_file():
-        values = load(path)
-        found = {"method": values["method"], "config": values["config"], "file": str(path)}
-    elif text in methods.available() and hasattr(methods.load(text), "fit"):
-        found = {"method": text, "config": {}}
-    elif text in methods.available():
+    """A member such that it can be built without its model.pt."""
+    if not text.startswith("{"):
+        path = Path(text) / "model.pt" if Path(text).is_dir() else Path(text)
+        if path.is_file():
+            values = load(path)
+            found = _Member(values["method"], values["config"], str(path))
+            text = json.dumps(vars(found), separators=(",", ":"))
+    member = _Member.of(text)
+    if member.method == "ensemble":
+        raise ConfigError("an ensemble cannot be a member: name its members")
+    if member.method not in methods.available():
+        raise ConfigError(
+            f"--members: there is no run folder, model.pt or method {member.method!r}"
+        )
+    if not text.startswith("{") and not hasattr(methods.load(text), "fit"):
         raise ConfigError(f"--members: train {text} first, then name its run folder")
-    else:
-        raise ConfigError(f"--members: there is no run folder, model.pt or method {text!r}")
-    described = json.dumps(found, separators=(",", ":"))
-    _Member.of(described)
-    return described
+    return text
 
 
 class MeanProbability(nn.Module):
