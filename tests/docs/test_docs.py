@@ -189,9 +189,8 @@ def known_flags() -> set[str]:
     commands = [(export.cli.main, []), (serve.cli.main, []), (serve.cli.main, ["bench"])]
     commands += [(serve.cli.main, [word]) for word in ("key", "score")]
     commands += [(train.cli.main, ["data", word]) for word in ("check", "show")]
-    commands += [
-        (train.cli.main, [word]) for word in ("compare", "report", "results", "probe", "search")
-    ]
+    around = ("compare", "fill", "report", "results", "probe", "search")
+    commands += [(train.cli.main, [word]) for word in around]
     commands += [(train.cli.main, [name]) for name in methods.available()]
     commands += [(labelwright_client.cli.main, [word]) for word in ("predict", "embed", "compare")]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:

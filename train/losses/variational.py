@@ -90,10 +90,11 @@ class _LogNormalCdf(torch.autograd.Function):
             torch.special.erfc(u.clamp_min(lowest).mul_(-math.sqrt(0.5))).mul_(0.5).log_()
         )
         is_below = u < lowest
-        if is_below.any():
-            far = u[is_below]
+        if not u.is_cpu or is_below.any():  # a GPU is not asked, and waited for
+            far = u.clamp_max(lowest)
             series = 1 - far**-2 + 3 * far**-4
-            value[is_below] = -(far**2) / 2 + (series / -far).log() - LOG_ROOT_TWO_PI
+            tail = -(far**2) / 2 + (series / -far).log() - LOG_ROOT_TWO_PI
+            value = torch.where(is_below, tail, value)
         ctx.save_for_backward(u, value)
         return value
 
