@@ -9,11 +9,14 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 import typeguard
 
 from train.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 PRESETS = Path(__file__).parent / "presets"
 Monitor = Literal[
@@ -110,6 +113,7 @@ class TokenConfig(TrainingConfig):
 
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
+SettingsT = TypeVar("SettingsT", bound="DataclassInstance")
 
 
 def require_positive(config: MethodConfig, *fields: str) -> None:
@@ -187,8 +191,8 @@ def read_preset(
     return config_from(values, config_class, source=f"preset {path}")
 
 
-def config_from(values: dict[str, Any], config_class: type[ConfigT], *, source: str) -> ConfigT:
-    """Build a config from plain values, checked against the types of its fields."""
+def config_from(values: dict[str, Any], config_class: type[SettingsT], *, source: str) -> SettingsT:
+    """Build a config or another dataclass from plain values, checked by the types of its fields."""
     hints = get_type_hints(config_class)
     fields = {field.name for field in dataclasses.fields(config_class)}
     checked: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from train import methods
 from train.config import MethodConfig, config_from, config_values, find_preset, read_preset
-from train.errors import DataError
+from train.errors import ConfigError, DataError
 from train.run import RunFolder, write_text
 
 KEPT_SCORES = (
@@ -194,6 +194,15 @@ def read_results(path: Path) -> list[Record]:
         return [_from_row(row) for row in rows]
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} is no file of results, or was changed by hand: {error}") from error
+
+
+def all_results(folder: Path) -> dict[str, list[Record]]:
+    """Every row of the files of a folder, by data set."""
+    if not folder.is_dir():
+        raise ConfigError(
+            f"there is no folder {folder}: run this in the repository's root, or give --into"
+        )
+    return {path.stem: read_results(path) for path in sorted(folder.glob("*.csv"))}
 
 
 def _from_row(row: dict[str, str]) -> Record:

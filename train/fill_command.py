@@ -52,7 +52,7 @@ class FillOptions:
 
 
 class _Collecting(RunsDisplay):
-    """Adds the row of each run that is finished, and counts them."""
+    """Adds the row of each run as soon as it is finished."""
 
     def __init__(self, console: Console, options: FillOptions, rows: Sequence[WantedRow]) -> None:
         super().__init__(console, [row.run for row in rows], done=0, enabled=options.progress)

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from train.config import config_from
 from train.errors import ConfigError
-from train.evidence import Record, changed_settings, read_results
+from train.evidence import all_results, changed_settings
 from train.planned import PlannedRun, draft, method_and_kind, placed
 
 
@@ -32,9 +33,9 @@ class WantedTable:
 
     dataset: str
     split: str
-    methods: Sequence[str]
+    methods: tuple[str, ...]
     preset: str = "auto"
-    options: Sequence[str] = ()
+    options: tuple[str, ...] = ()
     fraction: float = 1.0
     seeds: int = 3
 
@@ -63,11 +64,8 @@ def read_plan(path: Path) -> list[WantedTable]:
     """The tables of a plan."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is no plan of results: {error}") from error
-    try:
-        return [WantedTable(**table) for table in content["tables"]]
-    except (KeyError, TypeError) as error:
+        return [config_from(table, WantedTable, source=str(path)) for table in content["tables"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is no plan of results: {error}") from error
 
 
@@ -94,19 +92,14 @@ def _rows(table: WantedTable, out: Path) -> Iterator[WantedRow]:
 
 def missing_rows(wanted: Sequence[WantedRow], results: Path) -> list[WantedRow]:
     """Those that no file of results has."""
-    there = {record.key for record in _records(results)}
+    there = {record.key for rows in all_results(results).values() for record in rows}
     return [row for row in wanted if row.key not in there]
 
 
 def likely_seconds(wanted: Sequence[WantedRow], results: Path) -> dict[WantedRow, float]:
     """How long rows took to train with another seed, of those of which one is there."""
     took: dict[tuple[Any, ...], list[float]] = {}
-    for record in _records(results):
+    for record in (record for rows in all_results(results).values() for record in rows):
         took.setdefault(record.key[:-1], []).append(record.seconds)
     found = {row: took[row.key[:-1]] for row in wanted if row.key[:-1] in took}
     return {row: sum(seconds) / len(seconds) for row, seconds in found.items()}
-
-
-def _records(results: Path) -> Iterator[Record]:
-    for path in sorted(results.glob("*.csv")):
-        yield from read_results(path)

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from train.compare_display import score_title
 from train.errors import EXIT_OK, ConfigError, needs_extra
-from train.evidence import add_results, read_metrics, record_of, run_folders
-from train.results_page import all_records, results_page
+from train.evidence import add_results, all_results, read_metrics, record_of, run_folders
+from train.results_page import results_page
 from train.run import write_text
 from train.standings_page import figure_name, paper_standings
 
@@ -40,10 +40,7 @@ def results_command(console: Console, argv: Sequence[str]) -> int:
     options = _parse(console, argv)
     if not options.runs and options.page is None:
         raise ConfigError(f"name run folders to add, or --page FILE to write: {EXAMPLE}")
-    if not options.into.is_dir():
-        raise ConfigError(
-            f"there is no folder {options.into}: run this in the repository's root, or give --into"
-        )
+    all_results(options.into)  # refuses what is no folder of results before any work
     if options.runs:
         _collect(console, options)
     if options.page is not None:
@@ -57,7 +54,7 @@ def results_command(console: Console, argv: Sequence[str]) -> int:
 
 def _write_page(page: Path, results: Path) -> None:
     """The page, and beside it a figure for each paper whose data sets have runs enough."""
-    records = [record for rows in all_records(results).values() for record in rows]
+    records = [record for rows in all_results(results).values() for record in rows]
     standings = paper_standings(records)
     if standings:
         with needs_extra("report", "the figures of the page"):

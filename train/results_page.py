@@ -11,9 +11,9 @@ from train.evidence import (
     KEPT_SCORES,
     TAIL_SCORES,
     Record,
+    all_results,
     kept_scores,
     mean_score,
-    read_results,
 )
 from train.published import Numbers, Paper, Published, leaderboard, published
 from train.standings_page import standings_section
@@ -40,14 +40,9 @@ EMPTY = "\nNo run has been added yet.\n"
 NOT_RUN = "no run"
 
 
-def all_records(folder: Path) -> dict[str, list[Record]]:
-    """Every row of the committed results, by data set."""
-    return {path.stem: read_results(path) for path in sorted(folder.glob("*.csv"))}
-
-
 def results_page(folder: Path, stem: str = "results") -> str:
     """The whole page; figures of that stem are drawn beside it."""
-    by_dataset = all_records(folder)
+    by_dataset = all_results(folder)
     parts = [HEAD]
     parts.append(standings_section([r for records in by_dataset.values() for r in records], stem))
     for dataset, records in by_dataset.items():

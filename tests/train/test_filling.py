@@ -129,6 +129,10 @@ def test_an_interrupted_run_goes_on_with_the_same_command():
         ("[[tables", "is no plan of results"),
         ("x = 1", "is no plan of results: 'tables'"),
         ('[[tables]]\ndataset = "demo"', "is no plan of results"),
+        (PLAN.replace("seeds = 2", 'seeds = "2"'), "seeds must be int"),
+        (PLAN.replace('["mlknn"]', '"mlknn"'), "methods must be"),
+        (PLAN.replace("seeds", "seedz"), "unknown key 'seedz'"),
+        ("tables = 3", "is no plan of results"),
         (PLAN.replace("seal:margin", "seal:marge"), "there is no kind 'marge' of method seal"),
     ],
 )
@@ -136,6 +140,12 @@ def test_a_wrong_plan_is_one_sentence(plan, sentence, capsys):
     Path("train/results/plan.toml").write_text(plan)
     assert fill() == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_rows_without_a_folder_to_go_to_are_refused_before_any_training(capsys):
+    assert fill("--into", "nowhere") == 2
+    assert "there is no folder nowhere" in capsys.readouterr().err
+    assert not Path("runs").exists()
 
 
 def test_a_data_set_that_the_plan_has_not_is_one_sentence(capsys):

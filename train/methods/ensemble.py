@@ -83,7 +83,7 @@ def _described(text: str) -> str:
     if not text.startswith("{"):
         path = Path(text) / "model.pt" if Path(text).is_dir() else Path(text)
         if path.is_file():
-            values = load(path)
+            values = _model(path)
             found = _Member(values["method"], values["config"], str(path))
             text = json.dumps(vars(found), separators=(",", ":"))
     member = _Member.of(text)
@@ -96,6 +96,15 @@ def _described(text: str) -> str:
     if not text.startswith("{") and not hasattr(methods.load(text), "fit"):
         raise ConfigError(f"--members: train {text} first, then name its run folder")
     return text
+
+
+def _model(path: Path) -> dict[str, Any]:
+    values = load(path)
+    if not {"method", "config", "weights", "probe", "scaling"} <= values.keys():
+        raise CheckpointError(
+            f"{path} is not a model.pt: name that of a finished run, or its folder"
+        )
+    return values
 
 
 class MeanProbability(nn.Module):
@@ -128,7 +137,7 @@ def _trained(member: _Member, problem: Problem) -> nn.Module:
     if member.file is None:
         fitted: nn.Module = methods.load(member.method).fit(member.settings(), problem)
         return fitted
-    values = load(Path(member.file))
+    values = _model(Path(member.file))
     _check_rows(member.file, values, problem)
     network = member.network(problem.shape)
     try:

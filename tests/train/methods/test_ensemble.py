@@ -101,6 +101,7 @@ def test_the_mean_is_exact_near_0_and_1(scale):
         (["ce-0", "ce-1"], ["--split-seed", "1"], "was trained on other rows"),
         (["ce-0", "ce-1"], ["--scaling", "none"], "was trained on other rows"),
         (["ce-0", "my.npz"], [], "my.npz"),
+        (["ce-0", "ce-1/resume.pt"], [], "ce-1/resume.pt is not a model.pt"),
     ],
 )
 def test_other_members_are_refused_in_one_sentence(members, options, sentence, runs, capsys):
