@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get
 import typeguard
 
 from train.errors import ConfigError, did_you_mean
+from train.precision import Precision
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -106,10 +107,17 @@ class TokenConfig(TrainingConfig):
     """Width of an adapter."""
     checkpointing: bool = False
     """Compute the encoder's layers twice in place of keeping them: slower, in less memory."""
+    precision: Precision = "float32"
+    """Texts and images: what encoders and convolutions compute in while they are trained."""
+
+    SCALES_GRADIENTS: ClassVar[bool] = False
+    """Whether the method's optimiser keeps small gradients of float16 from becoming zero."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "encoder_lr", "adapter_size")
+        if self.precision == "float16" and not self.SCALES_GRADIENTS:
+            raise ConfigError("--precision float16 is for abalone alone: take bfloat16")
 
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)

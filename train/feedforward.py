@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from train.nets.text import TextEncoder
 from train.optimizer import TaskOptimizer, parameter_groups
 from train.problem import Problem, Shape
 
+Schedule: TypeAlias = Literal["plateau", "linear"]
+
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Logits and targets, (batch, labels) each -> a scalar."""
 
@@ -42,6 +44,8 @@ class FeedForwardConfig(TokenConfig):
     """Width of each hidden layer; a text encoder that is trained takes their place."""
     dropout: float = 0.2
     """Share of hidden units dropped after each layer but the last."""
+    schedule: Schedule = "plateau"
+    """Step sizes are halved when validation stalls, or fall evenly over all `--epochs`."""
     plus: str = ""
     """Losses of other methods to add, with their defaults: NAME:WEIGHT[,NAME:WEIGHT]."""
 
@@ -145,6 +149,7 @@ class FeedForward(Method):
             parameter_groups(self.predictor, encoder_lr=config.encoder_lr),
             lr=config.lr,
             weight_decay=config.weight_decay,
+            falling_epochs=config.epochs if config.schedule == "linear" else None,
         )
 
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
@@ -157,7 +162,7 @@ class FeedForward(Method):
         return parts if len(parts) == 1 else {"objective": total.detach(), **parts}
 
     def end_epoch(self, validation_score: float) -> None:
-        """Halve the rate on a plateau."""
+        """Let the rate follow its schedule."""
         self.optimizer.end_epoch(validation_score)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LinearLR, LRScheduler, ReduceLROnPlateau
 
 from train import ranks
 from train.nets.text import TextEncoder
@@ -46,7 +46,8 @@ def parameter_groups(*networks: nn.Module, encoder_lr: float) -> ParameterGroups
 class TaskOptimizer:
     """AdamW with clipped gradients and a rate that halves when the validation score stalls.
 
-    SEAL's settings (Lee et al., NeurIPS 2022): global norm 10, factor 0.5 after 5 epochs.
+    SEAL's settings (Lee et al., NeurIPS 2022): global norm 10, factor 0.5 after 5 epochs. With
+    `falling_epochs` the rate falls evenly over so many, as is usual for pretrained transformers.
     """
 
     def __init__(
@@ -56,13 +57,16 @@ class TaskOptimizer:
         lr: float,
         weight_decay: float,
         betas: tuple[float, float] = (0.9, 0.999),
+        falling_epochs: int | None = None,
     ) -> None:
         self.adam = torch.optim.AdamW(
             parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True
         )
         self.parameters = [w for group in self.adam.param_groups for w in group["params"]]
-        self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
-            self.adam, mode="max", factor=0.5, patience=5
+        self.schedule: ReduceLROnPlateau | LinearLR = (
+            ReduceLROnPlateau(self.adam, mode="max", factor=0.5, patience=5)
+            if falling_epochs is None
+            else LinearLR(self.adam, 1.0, 1 / falling_epochs, max(1, falling_epochs - 1))
         )
 
     def step(self, loss: Tensor) -> None:
@@ -73,17 +77,20 @@ class TaskOptimizer:
         self.adam.step()
 
     def end_epoch(self, validation_score: float) -> None:
-        """Let the rate follow the validation score."""
-        self.plateau.step(validation_score)
+        """Let the rate follow the validation score, or fall."""
+        if isinstance(self.schedule, ReduceLROnPlateau):
+            self.schedule.step(validation_score)
+        else:
+            self.schedule.step()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next step depends on."""
-        return {"adam": self.adam.state_dict(), "plateau": self.plateau.state_dict()}
+        return {"adam": self.adam.state_dict(), "schedule": self.schedule.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self.adam.load_state_dict(state["adam"])
-        self.plateau.load_state_dict(state["plateau"])
+        self.schedule.load_state_dict(state["schedule"])
 
 
 class ScheduledOptimizer:

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 
 from train import methods, ranks
-from train.config import MethodConfig, TrainingConfig
+from train.config import MethodConfig, TokenConfig, TrainingConfig
 from train.data import MultiLabelData, Split, load_dataset, make_split
 from train.errors import ConfigError
 from train.marking import MONITOR
 from train.options import DataOptions, RunOptions
-from train.problem import EncodedTexts, Problem, make_problem, resolve_device
+from train.problem import EncodedTexts, Problem, Shape, make_problem, resolve_device
 from train.revision import revision
 from train.run import RunFolder, open_run
 from train.tensorboard import summary_writer
@@ -73,6 +73,7 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
     progress = options.progress and ranks.is_first()
     texts = ranks.one_by_one(lambda: encode_texts(data, split, config, device, progress=progress))
     problem = make_problem(data, split, device, config.scaling, texts)
+    _check_precision(config, problem.shape)
     options = replace(options, resume=options.resume or ranks.on_first(lambda: _goes_on(out)))
     run = ranks.on_first(lambda: open_run(out, resume=options.resume, overwrite=options.overwrite))
     return Prepared(
@@ -92,6 +93,16 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
 def _goes_on(out: Path) -> bool:
     """Whether processes that torchrun started anew left something in the run folder."""
     return ranks.restarted() and any(file.exists() for file in RunFolder(out).files())
+
+
+def _check_precision(config: MethodConfig, shape: Shape) -> None:
+    """Networks over feature vectors are no faster in half precision."""
+    is_heavy = shape.encoder is not None or shape.image is not None
+    if isinstance(config, TokenConfig) and config.precision != "float32" and not is_heavy:
+        raise ConfigError(
+            f"--precision {config.precision} is for text encoders that are trained and for images: "
+            "leave it out, or add --tuning full"
+        )
 
 
 def _check_monitor(config: MethodConfig, data: MultiLabelData) -> None:

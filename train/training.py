@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from train import methods, ranks, storage
 from train.checkpoint import save_checkpoint
-from train.config import TrainingConfig, config_values, flag
+from train.config import TokenConfig, TrainingConfig, config_values, flag
 from train.data import (
     propensity_constants,
 )
@@ -33,6 +33,7 @@ from train.loop import (
 )
 from train.method import Method
 from train.outcome import checkpoint_of, metrics_of
+from train.precision import computing_in
 from train.preparing import Prepared
 from train.rank_state import from_first, to_first
 from train.run import (
@@ -134,16 +135,18 @@ def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display
     ranks.on_first(lambda: _write_settings(prepared))
     # torchrun passes Ctrl-C on to processes that had it already, and kills those that take long.
     with interruptions(once=ranks.size() == 1) as interrupted:
+        precision = config.precision if isinstance(config, TokenConfig) else "float32"
         try:
-            fit(
-                method,
-                prepared.problem,
-                config,
-                seed=prepared.options.seed,
-                position=position,
-                observer=observer,
-                should_stop=interrupted.is_set,
-            )
+            with computing_in(precision, prepared.problem.device):
+                fit(
+                    method,
+                    prepared.problem,
+                    config,
+                    seed=prepared.options.seed,
+                    position=position,
+                    observer=observer,
+                    should_stop=interrupted.is_set,
+                )
         except TrainingDivergedError as error:
             _keep_the_best(prepared, method, position, error)
             raise

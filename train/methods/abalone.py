@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -69,7 +68,6 @@ WITH_QUEUE = ("msc", "queue", "queue-prototypes")
 CLIP_NORM = 1.0
 PROBE_LR = 1e-2
 """Of the linear layer that judges the epochs of contrastive training."""
-PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +78,8 @@ class Config(TokenConfig):
         **{loss: {"loss": loss, "then": "linear"} for loss in (*PRETRAINED, "mlm")},
         **{f"{loss}-ft": {"loss": loss, "then": "finetune"} for loss in PRETRAINED},
     }
+
+    SCALES_GRADIENTS: ClassVar[bool] = True
 
     loss: Literal["msc", "base", "queue", "queue-prototypes", "jscl", "lcon", "mulcon", "mlm"] = (
         "msc"
@@ -121,8 +121,6 @@ class Config(TokenConfig):
     """Rows in a batch of linear evaluation."""
     finetune_epochs: int = 10
     """Passes over the training rows in fine-tuning."""
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the encoder computes in; the last is for GPUs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -184,7 +182,7 @@ class Pretraining(Method):
 
     def __init__(self, config: Config, problem: Problem, encoder: nn.Module, size: int) -> None:
         n_labels, device = problem.shape.n_labels, problem.device
-        self.config, self.device = config, device
+        self.config = config
         self.contrast = Contrast(size, n_labels, config).to(device)
         self.predictor: Classifier = Classifier(encoder, linear_layer(size, n_labels)).to(device)
         self.optimizer = planned_optimizer(
@@ -206,13 +204,12 @@ class Pretraining(Method):
 
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """One step of encoder, projection and prototypes, then one of the linear layer."""
-        with autocast(self.config, self.device):
-            features = self.predictor.encoder(x)
+        features = self.predictor.encoder(x)
         loss = self.contrastive_loss(features, y)
         self.optimizer.step(loss)
         if self.queue is not None:
             self._enqueue(self.queue, x, y)
-        features = features.detach().float()
+        features = features.detach()
         probed = binary_cross_entropy(self.predictor.heads(features), y)
         self.probe_adam.zero_grad()
         ranks.backward(probed, self.predictor.heads.parameters())
@@ -261,15 +258,13 @@ class Pretraining(Method):
             present.flatten() > 0,
             temperature=self.config.temperature,
         )
-        entropy = binary_cross_entropy(contrast.read(features).float(), y)
+        entropy = binary_cross_entropy(contrast.read(features), y)
         return loss + self.config.cross_entropy_weight * entropy
 
     @torch.no_grad()
     def _enqueue(self, queue: MomentumQueue, x: Inputs, y: Tensor) -> None:
         queue.follow()
-        with autocast(self.config, self.device):
-            z = queue.copy(x)
-        queue.enqueue(*_of_batch(z.float(), y))
+        queue.enqueue(*_of_batch(queue.copy(x), y))
 
 
 def _of_batch(z: Tensor, y: Tensor) -> Members:
@@ -281,7 +276,7 @@ class FineTuning(Method):
     """Encoder and a new linear layer trained by cross-entropy."""
 
     def __init__(self, config: Config, problem: Problem, encoder: nn.Module, size: int) -> None:
-        self.config, self.device = config, problem.device
+        self.config = config
         heads = linear_layer(size, problem.shape.n_labels)
         self.predictor: Classifier = Classifier(encoder, heads).to(problem.device)
         self.optimizer = planned_optimizer(
@@ -290,9 +285,7 @@ class FineTuning(Method):
 
     def step(self, x: Inputs, y: Tensor) -> dict[str, Tensor]:
         """One step down the cross-entropy."""
-        with autocast(self.config, self.device):
-            logits = self.predictor(x)
-        loss = binary_cross_entropy(logits.float(), y)
+        loss = binary_cross_entropy(self.predictor(x), y)
         self.optimizer.step(loss)
         return {"cross_entropy": loss.detach()}
 
@@ -354,13 +347,6 @@ def planned_optimizer(
         n_steps=epochs * math.ceil(len(problem.train) / config.batch_size),
         scaler=torch.amp.GradScaler(problem.device.type) if half else None,
     )
-
-
-def autocast(config: Config, device: torch.device) -> AbstractContextManager[object]:
-    """Let networks compute in the precision of `--precision`."""
-    if config.precision == "float32":
-        return nullcontext()
-    return torch.autocast(device.type, PRECISIONS[config.precision])
 
 
 def build(config: Config, problem: Problem) -> Method:

@@ -47,7 +47,7 @@ from train.energy_learning import (
     inference_of,
 )
 from train.errors import ConfigError
-from train.feedforward import task_net
+from train.feedforward import Schedule, task_net
 from train.losses import (
     inference_net_margin,
     inference_net_objective,
@@ -99,6 +99,8 @@ class Config(TokenConfig):
     """Step size of the loss-net."""
     weight_decay: float = 1e-5
     """Weight decay of the task-net."""
+    schedule: Schedule = "plateau"
+    """The task-net's step size is halved when validation stalls, or falls over all `--epochs`."""
     hidden: tuple[int, ...] = (400, 400)
     """Width of each hidden layer, in both networks."""
     dropout: float = 0.2
@@ -202,6 +204,7 @@ class Seal(Method):
             parameter_groups(*self.task_networks(), encoder_lr=config.encoder_lr),
             lr=config.lr,
             weight_decay=config.weight_decay,
+            falling_epochs=config.epochs if config.schedule == "linear" else None,
         )
         self.loss_optimizer = torch.optim.AdamW(
             parameter_groups(self.loss_net, encoder_lr=config.encoder_lr),
@@ -271,7 +274,7 @@ class Seal(Method):
         return {"objective": loss.detach(), self.base_name: base.detach()}
 
     def end_epoch(self, validation_score: float) -> None:
-        """Halve the task-net's rate on a plateau."""
+        """Let the task-net's rate follow its schedule."""
         self.optimizer.end_epoch(validation_score)
 
 

@@ -17,6 +17,7 @@ from torch.nn import functional
 from train.crops import CHANNELS, as_images, crop_places, crop_rows
 from train.data.dataset import ImageShape
 from train.nets.inference import LEAST_DISTANCE
+from train.precision import may_be_lowered
 
 MASK_DROPOUT = 0.25
 
@@ -43,7 +44,7 @@ class FullyConvolutional(nn.Module):
         """Map crops (batch, pixels * 3) to logits (batch, pixels)."""
         hidden, found = as_images(x, *self.crop), []
         for stage, to_map in zip(self.stages, self.maps, strict=True):
-            hidden = functional.relu(stage(hidden))
+            hidden = _convolved(hidden, stage)
             found.append(to_map(hidden))
         middle = self.enlarge[0](found[2]) + found[1]
         both = self.enlarge[1](middle) + found[0]  # (batch, 2, height, width)
@@ -86,17 +87,21 @@ class ConvolutionalEnergy(nn.Module):
             as_images(x, *self.crop), first[0][:, :CHANNELS], first[1], padding=2
         )
 
-        def score(y: Tensor) -> Tensor:
-            masks = y if y.dim() == 3 else y.unsqueeze(1)
+        @may_be_lowered
+        def seen(masks: Tensor) -> Tensor:
             channel = masks.reshape(-1, 1, *self.crop)
             of_mask = functional.conv2d(channel, first[0][:, CHANNELS:], padding=2)
-            hidden = of_mask.unflatten(0, masks.shape[:2]) + of_image.unsqueeze(1)
-            hidden = functional.relu(hidden.flatten(0, 1))
+            beside = of_image.to(of_mask.dtype).unsqueeze(1)
+            hidden = functional.relu((of_mask.unflatten(0, masks.shape[:2]) + beside).flatten(0, 1))
             for weight, bias in stages:
                 hidden = functional.relu(
                     functional.conv2d(hidden, weight, bias, stride=2, padding=2)
                 )
-            scores = self._value(hidden.flatten(1), layers).view(masks.shape[:2])
+            return hidden.flatten(1)
+
+        def score(y: Tensor) -> Tensor:
+            masks = y if y.dim() == 3 else y.unsqueeze(1)
+            scores = self._value(seen(masks), layers).view(masks.shape[:2])
             return scores if y.dim() == 3 else scores.squeeze(1)
 
         return score
@@ -107,6 +112,11 @@ class ConvolutionalEnergy(nn.Module):
         hidden = functional.dropout(hidden, MASK_DROPOUT, self.training)
         hidden = functional.relu(functional.linear(hidden, *layers[1]))
         return functional.linear(hidden, *layers[2])
+
+
+@may_be_lowered
+def _convolved(hidden: Tensor, stage: nn.Module) -> Tensor:
+    return functional.relu(stage(hidden))
 
 
 def _weights(modules: nn.ModuleList) -> Weights:

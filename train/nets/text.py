@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from train.batches import TokenBatch
 from train.errors import ConfigError, needs_extra
+from train.precision import may_be_lowered
 from train.problem import EncoderShape
 
 ADAPTED = ("output", "output_layer_norm")
@@ -38,6 +39,7 @@ class TextEncoder(nn.Module):
         """Map texts to vectors."""
         return pooled(self.token_vectors(x), x.attention_mask.bool(), self.pooling)
 
+    @may_be_lowered
     def token_vectors(self, x: TokenBatch, added: Tensor | None = None) -> Tensor:
         """Vectors of tokens (batch, length, width); `added`: to what they begin with, likewise."""
         # As (batch, 1, 1, length) it is taken as it is: `transformers` would look whether any
