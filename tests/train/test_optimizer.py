@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from train.optimizer import PlannedOptimizer, linear_decay, warm_up_and_cosine
+from train.optimizer import PlannedOptimizer, TaskOptimizer, linear_decay, warm_up_and_cosine
 
 
 def test_warm_up_rises_to_one_and_the_cosine_falls_to_zero():
@@ -97,3 +97,25 @@ def test_a_scaler_changes_nothing_but_is_saved():
     for weight, other in zip(weights, expected, strict=True):
         torch.testing.assert_close(weight, other)
     assert optimizer.state_dict()["scaler"]["scale"] > 1
+
+
+def rates_over_epochs(scores, **options):
+    network = nn.Linear(2, 1)
+    optimizer = TaskOptimizer(network.parameters(), lr=0.8, weight_decay=0.0, **options)
+    rates = []
+    for score in scores:
+        rates.append(optimizer.adam.param_groups[0]["lr"])
+        optimizer.step(network(torch.ones(1, 2)).sum())
+        optimizer.end_epoch(score)
+    return rates
+
+
+def test_a_rate_falls_evenly_over_its_epochs_whatever_validation_says():
+    assert rates_over_epochs([0.1, 0.1, 0.9, 0.2], falling_epochs=4) == pytest.approx(
+        [0.8, 0.6, 0.4, 0.2]
+    )
+    assert rates_over_epochs([0.1], falling_epochs=1) == [0.8]
+
+
+def test_a_rate_is_halved_when_validation_stalls():
+    assert rates_over_epochs([0.1, 0.2, *[0.2] * 7]) == [0.8] * 8 + [0.4]

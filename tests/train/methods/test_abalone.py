@@ -11,6 +11,7 @@ from train.loop import Position, cpu_weights, fit, seed_everything
 from train.losses import Members, jaccard_contrastive, msc, prototype_members
 from train.methods.abalone import PRETRAINED, Abalone, Config, FineTuning, Pretraining
 from train.nets.heads import PlainRows
+from train.precision import computing_in
 
 SMALL = {
     "hidden": (16,), "projection": 8, "queue_size": 20, "batch_size": 8, "epochs": 3,
@@ -183,13 +184,16 @@ def test_every_network_exports_and_gives_the_same_answers(options, dense_problem
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("then", ["linear", "finetune"])
-def test_half_precision_learns_in_float32_weights(precision, then, dense_problem):
-    _, position, _ = trained(dense_problem, then=then)
-    method, half, _ = trained(dense_problem, then=then, precision=precision)
+def test_half_precision_learns_in_float32_weights(precision, then):
+    problem = token_problem(tuning="full")
+    _, position, _ = trained(problem, then=then)
+    with computing_in(precision, problem.device):
+        method, half, _ = trained(problem, then=then, precision=precision)
     assert all(value.dtype == torch.float32 for value in method.predictor.parameters())
     assert half.history[0]["contrastive"] == pytest.approx(
         position.history[0]["contrastive"], rel=0.05
     )
+    assert half.history[0]["contrastive"] != position.history[0]["contrastive"]
     assert half.history[-1]["cross_entropy"] < 1.5 * position.history[-1]["cross_entropy"]
 
 
