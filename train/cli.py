@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from train.errors import EXIT_USAGE, UserError, needs_extra, run_command
+from train.errors import EXIT_OK, EXIT_USAGE, UserError, needs_extra, run_command
+from train.usage import usage
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -13,6 +14,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(argv: Sequence[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage(), end="")
+        return EXIT_OK if argv else EXIT_USAGE
     with needs_extra("train", "training"):
         from train import ranks  # noqa: PLC0415 - needs the extra, which may be missing
         from train.commands import dispatch  # noqa: PLC0415 - as above

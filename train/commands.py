@@ -3,120 +3,65 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from types import ModuleType
+from typing import NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
-from train import methods, ranks
-from train.compare_command import compare_command
+from train import ranks
 from train.config import TEXT_OPTIONS, config_values
-from train.data_commands import data_command
 from train.display import TrainingDisplay, or_say_why_not, score_table
-from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, needs_extra
-from train.fill_command import fill_command
-from train.listing import dataset_table, method_table
+from train.errors import EXIT_INTERRUPTED, EXIT_OK, ConfigError, needs_extra
 from train.parsing import parse_run
 from train.preparing import Prepared, prepare
-from train.results_command import results_command
 from train.training import Result, train
 
 MOST_SHOWN = 80
 """Characters of one setting."""
-USAGE = """\
-usage: python -m train METHOD --dataset NAME|FILE [options]
-       python -m train COMMAND [options]
 
-methods
-{methods}
 
-commands
-  list [methods|datasets]  what there is, and which data sets are on this machine
-  data check NAME|FILE     examine a data set: sizes, label frequencies, everything suspicious
-  data show NAME|FILE      a few rows with their labels
-  compare                  methods side by side over seeds, beside the papers' numbers
-  results FOLDER...        add finished runs to the committed results
-  fill                     train what the plan of results names and no row shows yet
-  search METHOD            hyper-parameters that score best on validation rows
-  report RUN...            tables and plots of finished runs, as one HTML page
-  masks RUN...             test images with their true masks and those of runs, as one picture
-  probe MODEL              how good the features of a model are, by logistic regressions on them
+class Command(NamedTuple):
+    """Where a command is, and what it needs beside torch. Others start faster without it."""
 
-`python -m train METHOD --help` shows the options of a method.
-example: python -m train seal --dataset demo
-"""
+    module: str
+    extra: str = "train"
+    purpose: str = "training"
+
+
+COMMANDS = {
+    "list": Command("train.listing"),
+    "data": Command("train.data_commands"),
+    "compare": Command("train.compare_command"),
+    "results": Command("train.results_command"),
+    "fill": Command("train.fill_command"),
+    "report": Command("train.report.command", "report", "a report"),
+    "probe": Command("train.probe_command", "report", "the plot of a probe"),
+    "search": Command("train.search.command", "search", "the search"),
+    "masks": Command("train.masks_command", "report", "drawing masks"),
+}
+"""By name; the function to call is NAME_command of the module."""
 
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run the command that the first word names; any other word is a method to train."""
     console = Console(quiet=not ranks.is_first())
-    if not argv or argv[0] in ("-h", "--help"):
-        rows = (
-            f"  {name:<15} {methods.summary(methods.load(name))}" for name in methods.available()
-        )
-        print(USAGE.format(methods="\n".join(rows)), end="")
-        return EXIT_OK if argv else EXIT_USAGE
-    commands: dict[str, Callable[[Console, Sequence[str]], int]] = {
-        "list": _list_command,
-        "data": data_command,
-        "compare": compare_command,
-        "results": results_command,
-        "fill": fill_command,
-        "report": _report_command,
-        "probe": _probe_command,
-        "search": _search_command,
-        "masks": _masks_command,
-    }
-    if argv[0] in commands:
+    if argv[0] in COMMANDS:
         if ranks.size() > 1:
             raise ConfigError(
                 f"torchrun is for training a method: start {argv[0]!r} with `python -m train`"
             )
-        return commands[argv[0]](console, argv[1:])
+        run = getattr(_module(argv[0]), f"{argv[0]}_command")
+        code: int = run(console, argv[1:])
+        return code
     return _train_command(console, argv[0], argv[1:])
 
 
-def _list_command(console: Console, argv: Sequence[str]) -> int:
-    tables: dict[str, Callable[[], Table]] = {
-        "methods": method_table,
-        "datasets": lambda: dataset_table(console.width),
-    }
-    unknown = [word for word in argv if word not in tables]
-    if unknown:
-        raise ConfigError(f"cannot list {unknown[0]!r}: python -m train list [methods|datasets]")
-    for word in argv or tables:
-        console.print(tables[word]())
-    return EXIT_OK
-
-
-def _report() -> ModuleType:
-    with needs_extra("report", "a report"):
-        from train.report import command  # noqa: PLC0415 - may be missing
-    return command
-
-
-def _report_command(console: Console, argv: Sequence[str]) -> int:
-    code: int = _report().report_command(console, argv)
-    return code
-
-
-def _probe_command(console: Console, argv: Sequence[str]) -> int:
-    with needs_extra("report", "the plot of a probe"):
-        from train.probe_command import probe_command  # noqa: PLC0415 - may be missing
-    return probe_command(console, argv)
-
-
-def _search_command(console: Console, argv: Sequence[str]) -> int:
-    with needs_extra("search", "the search"):
-        from train.search.command import search_command  # noqa: PLC0415 - may be missing
-    return search_command(console, argv)
-
-
-def _masks_command(console: Console, argv: Sequence[str]) -> int:
-    with needs_extra("report", "drawing masks"):
-        from train.masks_command import masks_command  # noqa: PLC0415 - may be missing
-    return masks_command(console, argv)
+def _module(name: str) -> ModuleType:
+    command = COMMANDS[name]
+    with needs_extra(command.extra, command.purpose):
+        return import_module(command.module)
 
 
 def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> int:
@@ -152,7 +97,7 @@ def _tell(console: Console, prepared: Prepared, result: Result) -> None:
         return
     if prepared.options.report:
         with or_say_why_not(console):
-            _report().report_run(console, result.run)
+            _module("report").report_run(console, result.run)
     print(f"saved {result.run.model} after {position.seconds:.1f} s of training. Next:")
     print(f"  python -m export {shlex.quote(str(result.run.model))}")
 

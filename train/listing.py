@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
-from train import methods
 from train.data.registry import DatasetInfo, find_files, known
+from train.errors import EXIT_OK, ConfigError
+from train.usage import method_summaries
 
 ADDRESS_WIDTH = 120
+
+
+def list_command(console: Console, argv: Sequence[str]) -> int:
+    """`python -m train list [methods|datasets]`."""
+    tables: dict[str, Callable[[], Table]] = {
+        "methods": method_table,
+        "datasets": lambda: dataset_table(console.width),
+    }
+    unknown = [word for word in argv if word not in tables]
+    if unknown:
+        raise ConfigError(f"cannot list {unknown[0]!r}: python -m train list [methods|datasets]")
+    for word in argv or tables:
+        console.print(tables[word]())
+    return EXIT_OK
 
 
 def method_table() -> Table:
@@ -18,8 +35,8 @@ def method_table() -> Table:
     table = Table(title="methods", title_justify="left")
     table.add_column("name", style="bold")
     table.add_column("what it is")
-    for name in methods.available():
-        table.add_row(name, methods.summary(methods.load(name)))
+    for name, summary in method_summaries().items():
+        table.add_row(name, summary)
     return table
 
 

@@ -14,6 +14,7 @@ from train import methods
 from train.config import MethodConfig, find_preset, flag, read_preset
 from train.errors import EXIT_OK
 from train.options import RunOptions
+from train.usage import method_summaries
 
 
 def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, MethodConfig]:
@@ -39,7 +40,7 @@ def _parse(
         parsed = tyro.cli(
             command,
             prog=f"python -m train {method_name}",
-            description=methods.summary(module),
+            description=method_summaries()[method_name],
             args=list(argv),
             config=(tyro.conf.OmitArgPrefixes,),
         )

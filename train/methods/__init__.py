@@ -46,11 +46,6 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"train.methods.{name.replace('-', '_')}")
 
 
-def summary(module: ModuleType) -> str:
-    """The first line of a method's docstring."""
-    return (module.__doc__ or "").strip().splitlines()[0]
-
-
 def check_task(name: str, task: str) -> None:
     """Refuse a method that cannot learn what a data set asks for."""
 
