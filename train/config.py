@@ -91,10 +91,14 @@ class TrainingConfig(MethodConfig):
     labels on words, and nothing else for them."""
     batch_size: int = 32
     """Rows in a training batch, of all processes together."""
+    average: float = 0.0
+    """Validate and keep a running mean of the weights: what it keeps of itself in a step, such
+    as 0.999; 0: the weights of the last step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "epochs", "patience", "batch_size")
+        require_fraction(self, "average")
 
 
 @dataclass(frozen=True, kw_only=True)

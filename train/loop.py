@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -140,6 +141,8 @@ def _enter_next_stage(method: Method, position: Position) -> None:
     position.best_score, position.best_epoch = float("-inf"), position.epoch
     position.best_weights, position.best_teacher = {}, {}
     method.enter_stage(position.stage)
+    if method.mean is not None:
+        method.mean.restart(method.predictor)
     if ranks.size() > 1:  # what the stage begins with was drawn by each rank for itself
         method.load_state_dict(from_first(method.state_dict()))
 
@@ -172,6 +175,8 @@ def _run_epoch(
         y = problem.train.y
         targets = y.lists(rows) if method.takes_label_lists else y.take(rows)
         losses = method.step(*problem.views(inputs, targets))
+        if method.mean is not None:
+            method.mean.follow()
         for name, loss in losses.items():
             counted = ranks.weighted(loss)
             sums[name] = sums[name].to(loss.device) + counted if name in sums else counted
@@ -202,11 +207,14 @@ def _finish_epoch(
             "lower the learning rate, or check the inputs for huge values"
         )
     method.before_validation()
-    score = validation_score(method.predictor, problem.monitored, problem.device, config.monitor)
+    with method.mean.in_place() if method.mean is not None else nullcontext():
+        score = validation_score(
+            method.predictor, problem.monitored, problem.device, config.monitor
+        )
+        if score > position.best_score:
+            position.best_score, position.best_epoch = score, position.epoch
+            _keep_weights(method, position)
     method.end_epoch(score)
-    if score > position.best_score:
-        position.best_score, position.best_epoch = score, position.epoch
-        _keep_weights(method, position)
     place = {"epoch": position.epoch, "stage": position.stage}
     measured = {f"validation_{config.monitor}": score}
     position.history.append({**place, **losses, **measured})
@@ -327,6 +335,8 @@ def restore(state: dict[str, Any], method: Method) -> Position:
     position = Position(**state["position"])
     for stage in range(1, position.stage + 1):
         method.enter_stage(stage)
+    if method.mean is not None:
+        method.mean.restart(method.predictor)
     method.load_state_dict(state["method"])
     torch.set_rng_state(state["rng"]["torch"])
     if state["rng"]["cuda"] and torch.cuda.is_available():

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from train.averaging import RunningMean
 from train.batches import Inputs
 from train.config import TrainingConfig
 
@@ -26,6 +27,8 @@ class Method(ABC):
     it has `embed(x)` too, (batch, size), the logits are the inner products of the two. Where ranks
     hold a part of a table each, `slices` tells which: the logits are of this rank's labels.
     """
+    mean: RunningMean | None = None
+    """Of the predictor's weights, where it is wanted: it is validated and kept in their place."""
     stages: int = 1
     """Stages are trained one after the other, each until its validation score stalls."""
 

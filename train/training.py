@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from train import methods, ranks, storage
+from train.averaging import RunningMean
 from train.checkpoint import save_checkpoint
 from train.config import TokenConfig, TrainingConfig, config_values, flag
 from train.data import (
@@ -130,6 +131,8 @@ def _train_in_one_go(prepared: Prepared) -> Result:
 
 def _train_in_steps(prepared: Prepared, config: TrainingConfig, display: Display) -> Result:
     method = methods.load(prepared.method_name).build(config, prepared.problem)
+    if config.average:
+        method.mean = RunningMean(method.predictor, config.average)
     position = _begun(prepared, method)
     observer = _observer(prepared, method, display)
     ranks.on_first(lambda: _write_settings(prepared))
@@ -282,8 +285,10 @@ def _identity(prepared: Prepared) -> dict[str, Any]:
 
 def _saved_state(prepared: Prepared) -> dict[str, Any]:
     state = storage.load(prepared.run.resume)
+    # An earlier version's file does not know of options that it did not have.
+    known = {**config_values(type(prepared.config)()), **state["identity"]}
     for name, value in _identity(prepared).items():
-        before = state["identity"].get(name)
+        before = known.get(name)
         if before != value:
             raise ConfigError(
                 f"the run in {prepared.run.path} has {flag(name)} {before}, not {value}: "

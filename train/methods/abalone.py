@@ -129,6 +129,10 @@ class Config(TokenConfig):
             "linear_epochs", "linear_batch_size", "finetune_epochs",
         )  # fmt: skip
         require_fraction(self, "dropout", "momentum")
+        if self.average and self.then == "linear":
+            raise ConfigError(
+                "--average is not for linear layers: leave it out, or --then finetune"
+            )
         if self.cross_entropy_weight < 0:
             raise ConfigError(
                 f"--cross-entropy-weight must not be negative, got {self.cross_entropy_weight}"
