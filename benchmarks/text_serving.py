@@ -13,7 +13,6 @@ over rounds; the CPU time of a text tells what cores and other work on the machi
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import random
@@ -33,6 +32,7 @@ import numpy as np
 import onnxruntime as ort
 from pydantic import BaseModel
 
+from benchmarks.serving.connections import load, posted
 from export.bundle import Bundle, load_bundle
 from serve.encoders import encoder_of
 from serve.inputs import TextRows
@@ -140,34 +140,15 @@ def cpu_seconds(pid: int) -> float:
 def served(
     server: tuple[str, int], requests: list[bytes], texts_each: int, connections: int
 ) -> Burst:
-    """Send all requests over so many connections, each waiting for its answer."""
+    """As many answers as there are requests, over so many connections."""
     address, pid = server
-    seconds: list[float] = []
+    port = int(address.rpartition(":")[2])
     cpu = cpu_seconds(pid)
-
-    async def connection(client: httpx.AsyncClient, own: list[bytes]) -> None:
-        for content in own:
-            started = time.perf_counter()
-            answer = await client.post("/predict", content=content)
-            seconds.append(time.perf_counter() - started)
-            answer.raise_for_status()
-
-    async def main() -> float:
-        limits = httpx.Limits(max_connections=connections)
-        headers = {"content-type": "application/json"}
-        async with httpx.AsyncClient(
-            base_url=address, limits=limits, headers=headers, timeout=120
-        ) as client:
-            started = time.perf_counter()
-            await asyncio.gather(
-                *(connection(client, requests[i::connections]) for i in range(connections))
-            )
-            return time.perf_counter() - started
-
-    total = asyncio.run(main())
-    count = len(requests) * texts_each
-    cpu = (cpu_seconds(pid) - cpu) / count
-    return Burst(count / total, float(np.quantile(seconds, 0.99)), cpu)
+    seen = load(port, requests, connections, lambda seen: seen.statuses[200] >= len(requests))
+    cpu = cpu_seconds(pid) - cpu
+    if seen.statuses.keys() != {200}:
+        raise RuntimeError(f"{address} answered {dict(seen.statuses)}")
+    return Burst(seen.rate * texts_each, seen.p99 / 1e3, cpu / (seen.statuses[200] * texts_each))
 
 
 def raw(bundle: Bundle, batches: list[list[str]]) -> Burst:
@@ -193,7 +174,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
     bundle = load_bundle(full)
     texts = [str(row["text"]) for row in generated(options.requests * options.texts, seed=1)]
     groups = [texts[i : i + options.texts] for i in range(0, len(texts), options.texts)]
-    bodies = [json.dumps({"inputs": group, "top_k": TOP_K}).encode() for group in groups]
+    bodies = [posted(json.dumps({"inputs": group, "top_k": TOP_K}).encode()) for group in groups]
     at_once = min(64, options.texts * options.connections)
     batches = [texts[i : i + at_once] for i in range(0, len(texts), at_once)]
     with ExitStack() as stack:

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from export.bundle import TOKENIZER, WORDS, Bundle, BundleError
-from serve.inputs import DenseRows, Parts, SparseRows, dense_parts, sparse_parts, token_parts
+from serve.inputs import (
+    CALL,
+    TOKEN_CALL,
+    DenseRows,
+    Parts,
+    SparseRows,
+    dense_parts,
+    sparse_parts,
+    token_parts,
+)
 from train.encoding import TfidfEncoder, TokenEncoder
 from train.word_pieces import WordEncoder
 
@@ -17,8 +26,8 @@ Encode = Callable[[Any], Parts]
 """Rows of the kind that the bundle takes -> inputs of its graph."""
 
 
-def encoder_of(bundle: Bundle) -> Encode:
-    """Read what a bundle encodes rows with.
+def encoder_of(bundle: Bundle, *, on_cpu: bool = True) -> Encode:
+    """Read what a bundle encodes rows with; `on_cpu` is where its graph runs.
 
     Raises:
         BundleError: The file that says how is missing or cannot be used.
@@ -33,11 +42,12 @@ def encoder_of(bundle: Bundle) -> Encode:
     if bundle.probe_texts is None or not bundle.has(name):
         raise BundleError(f"{bundle.path} takes text but has no {name}; export the model again")
     content = (bundle.path / name).read_text(encoding="utf-8")
+    call = TOKEN_CALL if on_cpu else CALL
     try:
         if spec.kind == "words":
-            return _words(content, spec.max_tokens or 0)
+            return _words(content, spec.max_tokens or 0, call)
         if spec.encoding == "tokens":
-            return _tokens(content, spec.max_tokens or 0)
+            return _tokens(content, spec.max_tokens or 0, call)
         return _terms(TfidfEncoder.from_json(content), is_sparse=spec.graph_kind == "sparse")
     except (ValueError, KeyError, TypeError) as error:
         raise BundleError(
@@ -45,24 +55,24 @@ def encoder_of(bundle: Bundle) -> Encode:
         ) from error
 
 
-def _tokens(content: str, max_tokens: int) -> Encode:
+def _tokens(content: str, max_tokens: int, call: int) -> Encode:
     # Its threads would compete with those of the model, and a fork after they started hangs.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     encoder = TokenEncoder(content, max_tokens)
 
     def encode(rows: Any) -> Parts:  # noqa: ANN401 - see `Encode`
         ids, mask = encoder.encode(rows.texts)
-        return token_parts({"input_ids": ids, "attention_mask": mask})
+        return token_parts({"input_ids": ids, "attention_mask": mask}, call)
 
     return encode
 
 
-def _words(content: str, max_tokens: int) -> Encode:
+def _words(content: str, max_tokens: int, call: int) -> Encode:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # see `_tokens`
     encoder = WordEncoder(content, max_tokens)
 
     def encode(rows: Any) -> Parts:  # noqa: ANN401 - see `Encode`
-        return token_parts(encoder.encode(rows.rows))
+        return token_parts(encoder.encode(rows.rows), call)
 
     return encode
 

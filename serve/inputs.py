@@ -19,10 +19,10 @@ from train.word_pieces import WordRow
 
 MOST_CELLS = 2**14
 """Of an input (rows, length) of one call: beyond it larger batches gain nothing."""
-WORTH_SPLITTING = 1.25
-"""Longest row of a part over its shortest, from which another call is cheaper than padding."""
-FEW_CELLS = 512
-"""So small an input is not split."""
+CALL = 1024
+"""What a call costs beside its cells, in cells: more padding than that is worth another call."""
+TOKEN_CALL = 16
+"""The same for a text encoder on a CPU: to read its weights takes as long as so many tokens do."""
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ def dense_parts(rows: DenseRows) -> Parts:
 
 def sparse_parts(rows: SparseRows) -> Parts:
     """Rows that store about as many values together."""
-    order, spans = _by_length(rows.counts)
+    order, spans = _by_length(rows.counts, CALL)
     if order is None:
         return Parts([padded(rows.counts, rows.columns, rows.values)], None)
     starts = rows.counts.cumsum() - rows.counts
@@ -139,13 +139,13 @@ def sparse_parts(rows: SparseRows) -> Parts:
     return Parts(feeds, order)
 
 
-def token_parts(feed: Feed) -> Parts:
+def token_parts(feed: Feed, call: int = TOKEN_CALL) -> Parts:
     """Texts with about as many tokens together; `attention_mask` tells how many each has.
 
     The words of a row stay as many as in the longest: their scores must lie in one matrix.
     """
     lengths = feed["attention_mask"].sum(axis=1)
-    order, spans = _by_length(lengths)
+    order, spans = _by_length(lengths, call)
     if order is None:
         return Parts([feed], None)
     feeds = []
@@ -177,28 +177,28 @@ def in_order(answers: Sequence[NDArray[Any]], order: NDArray[np.int64] | None) -
     return restored
 
 
-def _by_length(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, list[slice]]:
+def _by_length(
+    lengths: NDArray[np.int64], call: int
+) -> tuple[NDArray[np.int64] | None, list[slice]]:
     """Rows from long to short, and the parts to run; None where one call does as well."""
-    if len(lengths) == 1:
-        return None, []
-    cells = len(lengths) * int(lengths.max())
-    if cells <= FEW_CELLS or cells <= min(MOST_CELLS, WORTH_SPLITTING * int(lengths.sum())):
+    cells = len(lengths) * int(lengths.max(initial=0))
+    padding = cells - int(lengths.sum())
+    if len(lengths) == 1 or (padding <= call and cells <= MOST_CELLS):
         return None, []
     order = np.argsort(-lengths, kind="stable")
-    return order, list(_spans(lengths[order]))
+    return order, list(_spans(lengths[order].tolist(), call))
 
 
-def _spans(falling: NDArray[np.int64]) -> Iterator[slice]:
-    start = 0
-    for end in range(1, len(falling) + 1):
-        longest = int(falling[start])
-        if end == len(falling):
+def _spans(falling: Sequence[int], call: int) -> Iterator[slice]:
+    """Parts that end where padding would cost more than another call, or calls grow too large."""
+    start = padding = 0
+    for end in range(1, len(falling)):
+        longest = falling[start]
+        padding += longest - falling[end]
+        if padding > call or (end + 1 - start) * longest > MOST_CELLS:
             yield slice(start, end)
-        elif (longest > WORTH_SPLITTING * falling[end] and (end - start) * longest > FEW_CELLS) or (
-            end + 1 - start
-        ) * longest > MOST_CELLS:
-            yield slice(start, end)
-            start = end
+            start, padding = end, 0
+    yield slice(start, len(falling))
 
 
 def _runs(

@@ -24,7 +24,7 @@ from export.feeds import GRAPH_INPUTS, Feed, cut, repeated
 from serve.encoders import Encode, encoder_of
 from serve.inputs import DenseRows, Parts, Rows, TextRows, WordRows, in_order, sparse_rows
 from serve.label_index import LabelIndex
-from serve.sessions import Graph, one_line
+from serve.sessions import CPU, Graph, one_line
 from train.word_pieces import WordRow
 
 K = {"k": ("tensor(int64)", 0)}
@@ -126,9 +126,9 @@ class OnnxPredictor:
         self.manifest = bundle.manifest
         self.labels = bundle.labels
         self.reads_text = bundle.probe_texts is not None
-        self._encode = encoder_of(bundle)
         inputs = GRAPH_INPUTS[bundle.manifest.input.graph_kind]
         self._graph = Graph(bundle.model_path, threads, {**inputs, **K}, OUTPUTS, provider)
+        self._encode = encoder_of(bundle, on_cpu=self.providers[0] == CPU)
         self._search = self._graph
         """For the best labels alone."""
         if bundle.has(SEARCH) and bundle.graph == MODEL:

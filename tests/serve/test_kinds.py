@@ -30,7 +30,9 @@ from export.bundle import (
 )
 from export.feeds import padded
 from serve.inputs import (
-    FEW_CELLS,
+    CALL,
+    MOST_CELLS,
+    TOKEN_CALL,
     SparseRows,
     in_order,
     joined,
@@ -353,13 +355,36 @@ def test_padding_goes_and_comes():
     np.testing.assert_array_equal(again.values, DENSE[DENSE != 0])
 
 
-def test_long_and_short_texts_are_run_apart():
-    lengths = np.array([4, FEW_CELLS, 5, FEW_CELLS - 1])
-    mask = (np.arange(FEW_CELLS) < lengths[:, None]).astype(np.int64)
-    parts = token_parts({"input_ids": mask * 7, "attention_mask": mask})
-    assert [feed["input_ids"].shape for feed in parts.feeds] == [(2, FEW_CELLS), (2, 5)]
+def token_lengths(lengths, **options):
+    """Texts of these lengths: shapes of the parts, and the lengths as they come back."""
+    mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
+    parts = token_parts({"input_ids": mask * 7, "attention_mask": mask}, **options)
     found = in_order([feed["attention_mask"].sum(axis=1) for feed in parts.feeds], parts.order)
-    assert found.tolist() == lengths.tolist()
+    return [feed["input_ids"].shape for feed in parts.feeds], found.tolist()
+
+
+def test_long_and_short_texts_are_run_apart():
+    lengths = [4, 90, 5, 89, 80]
+    assert token_lengths(lengths) == ([(3, 90), (2, 5)], lengths)
+    assert token_lengths(lengths, call=CALL) == ([(5, 90)], lengths)  # on a GPU
+
+
+def test_no_part_has_more_padding_than_a_call_costs():
+    lengths = np.random.default_rng(0).integers(1, 128, 64).tolist()
+    shapes, found = token_lengths(lengths)
+    assert found == lengths
+    falling, padding = sorted(lengths, reverse=True), []
+    for rows, longest in shapes:
+        own, falling = falling[:rows], falling[rows:]
+        padding.append(rows * longest - sum(own))
+    assert max(padding) <= TOKEN_CALL
+    assert len(shapes) < len(lengths) / 2  # and yet they are run together
+
+
+def test_a_call_does_not_grow_without_bounds():
+    shapes, _ = token_lengths([128] * 300)
+    assert shapes == [(128, 128), (128, 128), (44, 128)]
+    assert MOST_CELLS == 128 * 128
 
 
 WITHOUT = """
