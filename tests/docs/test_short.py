@@ -116,6 +116,8 @@ def shortening(program: str, told: list[str]) -> list[str]:
     if told[0] == "compare":  # some would share a folder
         words = ["--seeds", "1", "--epochs", "1", "--no-progress"]
         return [*words, "--out", f"compared-{hash(tuple(told))}"]
+    if told[0] == "search":
+        return ["--trials", "2", "--epochs", "1", "--no-progress"]
     config = methods.load(told[0]).Config()
     words = ["--no-progress", "--overwrite"]
     words += ["--epochs", "1"] if isinstance(config, TrainingConfig) else []
