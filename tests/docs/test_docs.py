@@ -361,9 +361,12 @@ def shown_means(first: str, kind: str, columns: list[str]) -> list[tuple[list[st
     """Rows of a table of docs/choosing.md, with the means of their columns in train/results."""
     found = []
     for cells in table("docs/choosing.md", f"{first} | {kind}"):
-        data_set, method = cells[:2]
+        data_set, name = cells[:2]
+        method, _, preset = name.removesuffix(")").partition(" (preset ")
         with (ROOT / "train/results" / f"{data_set}.csv").open() as file:
             runs = [run for run in csv.DictReader(file) if run["method"] == method]
+        # The best of a search stands by itself.
+        runs = [run for run in runs if (run["preset"] == "best") == (preset == "best")]
         splits = {"scene": "80/10/10", "yeast": "80/10/10"}
         runs = [run for run in runs if run["split"] == splits.get(data_set, "60/20/20")]
         assert runs, cells

@@ -203,7 +203,7 @@ def preset_tables() -> list[object]:
         content = tomllib.loads(path.read_text())
         named = {name: content.pop(name) for name in NAMED_PRESETS if name in content}
         variants = [key for key, value in content.items() if isinstance(value, dict)]
-        tables = [(key, "auto") for key in variants or [""]]
+        tables = [(key, "auto") for key in variants or ([""] if content else [])]
         for name, table in named.items():
             tables += [(key, name) for key in (table if variants else [""])]
         for variant, name in tables:
