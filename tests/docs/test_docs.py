@@ -367,7 +367,7 @@ def shown_means(first: str, kind: str, columns: list[str]) -> list[tuple[list[st
             runs = [run for run in csv.DictReader(file) if run["method"] == method]
         # The best of a search stands by itself.
         runs = [run for run in runs if (run["preset"] == "best") == (preset == "best")]
-        splits = {"scene": "80/10/10", "yeast": "80/10/10"}
+        splits = {"scene": "80/10/10", "yeast": "80/10/10", "spo_fun": "published"}
         runs = [run for run in runs if run["split"] == splits.get(data_set, "60/20/20")]
         assert runs, cells
         found.append((cells, [np.mean([float(run[name]) for run in runs]) for name in columns]))
