@@ -11,7 +11,6 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from rich.table import Table
 from scipy import sparse
 
 from train import methods
-from train.config import find_preset, read_preset
+from train.config import TokenConfig, find_preset, read_preset
 from train.data.dataset import ImageShape, MultiLabelData, Split
 from train.errors import run_command
 from train.loop import seed_everything
@@ -41,7 +40,7 @@ def rows_for_training(count: int) -> Split:
     return Split(train=rows, validation=rows[:1], test=rows[:1], rule="all")
 
 
-def text_problem(config: Any, rows: int) -> Problem:  # noqa: ANN401 - of a method
+def text_problem(config: TokenConfig, rows: int) -> Problem:
     """Texts that fill the encoder."""
     random = np.random.default_rng(0)
     texts = [" ".join(random.choice(WORDS, TOKENS)) for _ in range(rows)]
@@ -84,7 +83,7 @@ def image_step(kind: str) -> Callable[[], object]:
     return _step("seal", config, image_problem(config.batch_size))
 
 
-def _step(name: str, config: Any, problem: Problem) -> Callable[[], object]:  # noqa: ANN401
+def _step(name: str, config: TokenConfig, problem: Problem) -> Callable[[], object]:
     seed_everything(0)
     method = methods.load(name).build(config, problem)
     rows = torch.arange(len(problem.train))

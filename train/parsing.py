@@ -14,7 +14,7 @@ from train import methods
 from train.config import MethodConfig, find_preset, flag, read_preset
 from train.errors import EXIT_OK
 from train.options import RunOptions
-from train.usage import method_summaries
+from train.usage import method_summary
 
 
 def parse_run(method_name: str, argv: Sequence[str]) -> tuple[RunOptions, MethodConfig]:
@@ -40,7 +40,7 @@ def _parse(
         parsed = tyro.cli(
             command,
             prog=f"python -m train {method_name}",
-            description=method_summaries()[method_name],
+            description=method_summary(method_name),
             args=list(argv),
             config=(tyro.conf.OmitArgPrefixes,),
         )

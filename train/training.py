@@ -269,7 +269,9 @@ def _identity(prepared: Prepared) -> dict[str, Any]:
     """What must be the same for a run to be the same run."""
     values = config_values(prepared.config)
     # Training longer is the usual reason to resume a finished run; where tables lie is no matter.
-    for name in ("epochs", "patience", "shard_labels"):
+    # A rate that falls over all epochs would have been another one.
+    free = ["patience", "shard_labels"] + ["epochs"] * (values.get("schedule") != "linear")
+    for name in free:
         values.pop(name, None)
     return {
         **values,

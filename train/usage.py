@@ -38,11 +38,12 @@ def usage() -> str:
 
 def method_summaries() -> dict[str, str]:
     """The first line of each method's description, by its name."""
-    files = {path.stem.replace("_", "-"): path for path in METHODS.glob("*.py")}
-    files.pop("--init--")
-    return {name: _first_line(files[name]) for name in sorted(files)}
+    names = sorted(path.stem.replace("_", "-") for path in METHODS.glob("[!_]*.py"))
+    return {name: method_summary(name) for name in names}
 
 
-def _first_line(path: Path) -> str:
+def method_summary(name: str) -> str:
+    """The first line of a method's description."""
+    path = METHODS / f"{name.replace('-', '_')}.py"
     described = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     return (described or "").partition("\n")[0]

@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from train import methods
+from train.cli import main
+from train.errors import ConfigError
 from train.optimizer import PlannedOptimizer, TaskOptimizer, linear_decay, warm_up_and_cosine
 
 
@@ -119,3 +122,15 @@ def test_a_rate_falls_evenly_over_its_epochs_whatever_validation_says():
 
 def test_a_rate_is_halved_when_validation_stalls():
     assert rates_over_epochs([0.1, 0.2, *[0.2] * 7]) == [0.8] * 8 + [0.4]
+
+
+def test_a_run_whose_rate_falls_over_its_epochs_is_not_prolonged(tmp_path, capsys):
+    run = ["ce", "--dataset", "demo", "--no-report", "--out", str(tmp_path / "run")]
+    assert main([*run, "--schedule", "linear", "--epochs", "1"]) == 0
+    assert main([*run, "--schedule", "linear", "--epochs", "2", "--resume"]) == 2
+    assert "has --epochs 1, not 2: resume it with the same options" in capsys.readouterr().err
+
+
+def test_tables_that_are_sampled_have_no_schedule():
+    with pytest.raises(ConfigError, match="leave one of them out"):
+        methods.load("seal").Config(negatives=10, schedule="linear")

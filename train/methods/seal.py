@@ -146,6 +146,8 @@ class Config(TokenConfig):
         check_negatives(self.negatives, "static" if self.static else self.loss)
         if self.negatives and self.base != "ce":
             raise ConfigError("--base needs the logits of all labels: leave it out, or --negatives")
+        if self.negatives and self.schedule != "plateau":
+            raise ConfigError("--schedule is not for --negatives: leave one of them out")
         if self.energy_run is not None and not self.static:
             raise ConfigError("--energy-run is for a static loss-net: add --static")
 
