@@ -21,7 +21,7 @@ from serve.inputs import Rows, joined
 from serve.predictor import Embedded, Scored
 
 # Below this a hand-over to a thread costs more than it frees the event loop.
-INLINE_SECONDS = 2e-3
+INLINE_SECONDS = 4e-3
 MAX_RETRY_SECONDS = 60
 # Weight of the newest batch in the running mean of rows per second.
 NEWEST = 0.2
@@ -101,8 +101,7 @@ class MicroBatcher:
         max_batch_rows: Rows that go into one call; a job larger than that runs alone.
         max_queue_rows: Rows that may wait; beyond it `submit` raises `BusyError`.
         max_queue_bytes: What they and their answers may take in memory; likewise.
-        max_wait_seconds: How long those that wait may be expected to take, if they are more than
-            one batch; likewise.
+        max_wait_seconds: How long those that wait may be expected to take; likewise.
         on_batch: Told the rows and seconds of each batch.
         clock: Seconds; deadlines of jobs are on it.
     """
@@ -183,9 +182,9 @@ class MicroBatcher:
         self._check_wait()
 
     def _check_wait(self) -> None:
-        # What fits into the next batch is always taken: fewer would not be answered any sooner.
-        most = max(self._max_batch_rows, self._max_wait_seconds * self._rows_per_second)
-        if self.queued_rows >= most:
+        # Without rows that wait there is nothing to wait for but the batch that runs.
+        most = self._max_wait_seconds * self._rows_per_second
+        if self.queued_rows and self.queued_rows >= most:
             raise self._busy(f"as many as take {self._max_wait_seconds * 1e3:g} ms")
 
     def _busy(self, most: str) -> BusyError:

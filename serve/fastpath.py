@@ -16,7 +16,7 @@ from functools import partial
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.batching import Outcome
-from serve.errors import BodyTimeoutError, ClientGoneError, Reply, error_reply
+from serve.errors import BodyTimeoutError, BusyError, ClientGoneError, Reply, error_reply
 from serve.exchange import Exchange, Target
 from serve.routes import find_target
 from serve.service import Service
@@ -25,6 +25,8 @@ from serve.tracing import Attributes
 logger = logging.getLogger("serve")
 
 BODY_SECONDS = 30.0
+BUSY_SECONDS = 0.05
+"""A refusal for a full queue waits so long: else who asks at once again takes the time of others."""
 
 
 class FastPath:
@@ -64,6 +66,9 @@ class FastPath:
             self._service.admit(exchange)
             body = await read_body(receive, self._service.check_size)
             return await self._scores(exchange, body, receive)
+        except BusyError as error:
+            await asyncio.sleep(BUSY_SECONDS)
+            return error
         except Exception as error:  # noqa: BLE001 - the service answers or logs it
             return error
 

@@ -118,7 +118,7 @@ class OnnxPredictor:
         bundle: Bundle,
         *,
         threads: int = 1,
-        max_batch_rows: int = 64,
+        max_batch_rows: int = 128,
         provider: str = "auto",
     ) -> None:
         started = time.perf_counter()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
 from export.bundle import BundleError
@@ -46,6 +47,7 @@ class Graph:
     ) -> None:
         self._session = _session(path, threads, provider)
         _check(self._session, path, inputs, outputs)
+        self._is_bound = self.providers[0] != CPU
 
     @property
     def providers(self) -> list[str]:
@@ -54,8 +56,27 @@ class Graph:
 
     def run(self, outputs: Sequence[str], feed: Feed) -> list[Any]:
         """The named outputs; the others are computed all the same."""
+        if self._is_bound:
+            return run_bound(self._session, outputs, feed)
         answers: list[Any] = self._session.run(outputs, feed)
         return answers
+
+
+def run_bound(session: Any, outputs: Sequence[str], feed: Feed) -> list[Any]:  # noqa: ANN401 - onnxruntime has no types
+    """The named outputs, by inputs and outputs that are bound before the call.
+
+    Each is copied once, to the memory of the device or from it. On a CPU, where nothing has to be
+    copied, this takes some 15 µs more than `run`.
+    """
+    binding = session.io_binding()
+    for name, array in feed.items():
+        # What is not contiguous would be read as if it were.
+        binding.bind_cpu_input(name, np.asarray(array, order="C"))
+    for name in outputs:
+        binding.bind_output(name)
+    session.run_with_iobinding(binding)
+    answers: list[Any] = binding.copy_outputs_to_cpu()
+    return answers
 
 
 def one_line(error: Exception) -> str:

@@ -48,7 +48,7 @@ class Settings:
     max_wait_ms: float = 1000.0
     """Milliseconds that the rows before a request may be expected to take before it is turned away
     with 429."""
-    max_batch_rows: int = 64
+    max_batch_rows: int = 128
     """Rows that a model gets at once; a larger request runs alone."""
     max_text_chars: int = 100_000
     """Characters that one text may have."""

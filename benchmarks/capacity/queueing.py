@@ -28,7 +28,7 @@ class Worker:
 
     per_batch: float
     per_row: float
-    max_batch_rows: int = 64
+    max_batch_rows: int = 128
     max_queue_rows: int = 4096
     max_wait_seconds: float = 1.0
 
@@ -39,9 +39,9 @@ class Worker:
 
     @property
     def most_waiting(self) -> int:
-        """Rows that may wait: as many as fit, and as are done in time; a batch always is."""
-        in_time = max(self.max_batch_rows, self.max_wait_seconds * self.rows_per_second)
-        return min(self.max_queue_rows, int(in_time))
+        """Rows that may wait: as many as fit, and as are done in time; one always may."""
+        in_time = self.max_wait_seconds * self.rows_per_second
+        return min(self.max_queue_rows, max(1, int(in_time)))
 
 
 def workers_for(load: float, worker: Worker, utilisation: float) -> int:

@@ -1,6 +1,6 @@
 """`python -m benchmarks.serving.overload`: five times the load that a server can take, and after.
 
-python -m benchmarks.serving.overload [--seconds 4] [--max-wait-ms 3]
+python -m benchmarks.serving.overload [--seconds 4] [--max-wait-ms 6]
 
 Prints as multiples of the usual load: p99 of what was accepted, predictions a second, memory; the
 statuses that came, and the p99 in the second after the overload has ended.
@@ -29,7 +29,7 @@ class Options:
 
     seconds: float = 4.0
     """Of the overload, and of the usual load before it."""
-    max_wait_ms: float = 3.0
+    max_wait_ms: float = 6.0
     """As of `python -m serve`."""
     workers: int = 2
     folder: Path = CACHE

@@ -8,12 +8,14 @@ import json
 import logging
 import socket
 import threading
+import time
 
 import httpx
 import numpy as np
 import pytest
 
 from labelwright_client import Client
+from serve.fastpath import BUSY_SECONDS
 from serve.settings import Settings
 from tests.serve.live import Live, live, request
 
@@ -339,6 +341,53 @@ def test_a_full_queue_is_busy(start, gate, model):
             assert three.answer().status == 429
             event.set()
             assert (one.answer().status, two.answer().status) == (200, 200)
+
+
+def test_a_refusal_for_a_full_queue_takes_a_moment_and_keeps_its_place(start, gate, model):
+    """Who asks again at once must not take the time of those that are answered."""
+    with start(slow=True, max_queue_rows=1) as server:
+        event, scored = gate(server)
+        body = body_of(model.rows(1))
+        with server.wire() as one, server.wire() as two, server.wire() as three:
+            one.send(request(body))
+            while not scored:
+                threading.Event().wait(0.01)
+            two.send(request(body))
+            server.wait_for_metric(1, "labelwright_queued_rows", model="tiny", method="bce")
+            begun = time.perf_counter()
+            three.send(request(body), request(b"", path="/healthz", method="GET"))
+            assert three.answer().status == 429
+            assert time.perf_counter() - begun >= BUSY_SECONDS
+            assert three.answer().status == 200
+            # A body that comes in pieces meanwhile is let go of, and the connection is as before.
+            whole = request(body)
+            three.send(whole[:-5])
+            threading.Event().wait(BUSY_SECONDS / 2)
+            three.send(whole[-5:])
+            assert three.answer().status == 429
+            event.set()
+            assert (one.answer().status, two.answer().status) == (200, 200)
+            three.send(whole)
+            assert three.answer().status == 200
+
+
+def test_a_client_may_hang_up_before_its_refusal(start, gate, model):
+    with start(slow=True, max_queue_rows=1) as server:
+        event, scored = gate(server)
+        body = body_of(model.rows(1))
+        with server.wire() as one, server.wire() as two:
+            one.send(request(body))
+            while not scored:
+                threading.Event().wait(0.01)
+            two.send(request(body))
+            server.wait_for_metric(1, "labelwright_queued_rows", model="tiny", method="bce")
+            with server.wire() as three:
+                three.send(request(body))
+                server.wait_for_metric(3, "labelwright_in_flight_requests")
+            server.wait_for_metric(2, "labelwright_in_flight_requests")
+            event.set()
+            assert (one.answer().status, two.answer().status) == (200, 200)
+        server.wait_for_metric(0, "labelwright_in_flight_requests")
 
 
 def test_time_that_runs_out_in_the_queue_is_a_504(start, gate, model):

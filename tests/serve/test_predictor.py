@@ -23,6 +23,16 @@ def test_scores_and_ranks_as_the_formula_says(model, bundle_path):
     assert predictor.run(DenseRows(rows), 3).scores is None
 
 
+def test_inputs_and_outputs_bound_for_a_device_give_the_same(model, bundle_path):
+    predictor = OnnxPredictor(load_bundle(bundle_path))
+    rows = np.asfortranarray(np.array(model.rows(4), dtype=np.float32))
+    expected = predictor.run(DenseRows(rows), 3, with_scores=True)
+    predictor._graph._is_bound = True
+    found = predictor.run(DenseRows(rows), 3, with_scores=True)
+    for name in ("scores", "top_scores", "top_labels"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
 def test_warm_up_measures_a_full_batch(bundle_path):
     predictor = OnnxPredictor(load_bundle(bundle_path), threads=2, max_batch_rows=7)
     assert predictor.seconds_per_batch > 0
