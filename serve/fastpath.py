@@ -26,7 +26,7 @@ logger = logging.getLogger("serve")
 
 BODY_SECONDS = 30.0
 BUSY_SECONDS = 0.05
-"""A refusal for a full queue waits so long: else who asks at once again takes the time of others."""
+"""A refusal for a full queue waits so long; asked again at once it takes the time of others."""
 
 
 class FastPath:
