@@ -123,13 +123,16 @@ def main(options: Options) -> None:
             for case in CASES
             if (folder := _bodies(one, case, graph, options.folder)) is not None
         }
+        for one in running:
+            one.rest()
         for number in range(options.rounds):
             console.print(f"round {number + 1} of {options.rounds}")
             for case in CASES:
                 for one in running:
                     if (one.server.name, case) in folders:
                         folder = folders[(one.server.name, case)]
-                        burst = one.burst(folder, case.connections, options.seconds)
+                        with one.awake():
+                            burst = one.burst(folder, case.connections, options.seconds)
                         results.bursts.setdefault((one.server.name, case.name), []).append(burst)
         results.memory_mb = {one.server.name: one.memory_mb() for one in running}
         results.resident_mb = {one.server.name: one.resident_mb() for one in running}

@@ -50,7 +50,7 @@ def write_page(
     return f"""# Serving performance
 
 Written by `python -m benchmarks.serving --page docs/performance.md`: one network (500-400-400-983, top 5) in every server, {workers} workers or instances each, load from `wrk`
-on the same machine ({os.cpu_count()} cores, {platform.machine()}), 16 different requests, every answer checked before its server is loaded. Servers run side by side and are loaded in turn; a ratio is
+on the same machine ({os.cpu_count()} cores, {platform.machine()}), 16 different requests, every answer checked before its server is loaded. Servers run side by side and are loaded in turn; LitServe is stopped meanwhile, as it keeps a core busy while nobody asks it. A ratio is
 the median over rounds of the ratio within a round. Other work on the machine moves the rates and p99, less the ratios, least the CPU time a request; its load average before this run was {results.load_average:.1f}.
 Peers have the settings of their documentation (batching on, as many workers); ours has its defaults. Triton runs ONNX Runtime in its Python backend, as its own ONNX backend is in no package.{missing}
 

@@ -98,6 +98,25 @@ class Running:
                     new += map(int, (task / "children").read_text().split())
         return found
 
+    def rest(self) -> None:
+        """Leave the cores to the others, if it would not by itself."""
+        if self.server.is_restless:
+            self._signal(signal.SIGSTOP)
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Its turn."""
+        self._signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.rest()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self.processes():
+            with suppress(OSError):
+                os.kill(pid, number)
+
     def cpu_seconds(self) -> float:
         """User and system time of all of them."""
         ticks = 0
@@ -148,7 +167,7 @@ def started(server: Server, setting: Setting) -> Iterator[Running]:
     finally:
         # Some leave their children behind, so each is told.
         processes = running.processes()
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGCONT, signal.SIGTERM, signal.SIGKILL):
             for pid in processes:
                 with suppress(OSError):
                     os.kill(pid, number)

@@ -49,6 +49,8 @@ class Server:
     packages: tuple[str, ...] = ()
     """To install in an environment of its own; none: it runs in this one."""
     ready: str = "/readyz"
+    is_restless: bool = False
+    """It keeps a core busy while nobody asks it, so it is stopped while others are loaded."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def servers() -> list[Server]:
         ),
         Server(
             name="LitServe",
+            is_restless=True,
             path="/predict",
             body=_plain_json,
             read=_read_lit,
