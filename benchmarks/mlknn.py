@@ -8,6 +8,7 @@ One thread each. Both find neighbours by brute force; theirs then counts labels 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from train.batches import Rows
 from train.data import load_dataset, make_split
+from train.errors import run_command
 from train.loop import predict
 from train.methods import mlknn
 from train.problem import Problem, make_problem
@@ -59,8 +61,8 @@ def theirs(problem: Problem, k: int) -> tuple[float, float, np.ndarray]:
     return fitted - started, time.perf_counter() - fitted, scores
 
 
-def main() -> None:
-    options = tyro.cli(Options)
+def main(argv: Sequence[str] | None = None) -> int:
+    options = tyro.cli(Options, args=argv)
     torch.set_num_threads(1)
     data = load_dataset(options.dataset)
     split = make_split(data, fraction=options.fraction)
@@ -84,7 +86,8 @@ def main() -> None:
     apart = np.abs(mine[2] - other[2]).mean()
     table.caption = f"posteriors differ by {apart:.4f} on average: ties among neighbours"
     Console().print(table)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_command(main))
