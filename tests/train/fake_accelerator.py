@@ -1,17 +1,24 @@
 """Train every method for a step on an accelerator that does not exist.
 
-Run as a script, in a process of its own: registering the device changes torch for good. Tensors
-have shapes and devices but no values, so whatever mixes CPU and accelerator, or reads a value back
-in the middle of a step, fails here as it would be slow or fail on a GPU.
+Run as a script: each line of its input is the words of a step, which runs in a child of its own,
+as registering the device changes torch for good; each line of its output is what the child
+complained of, as JSON. Tensors have shapes and devices but no values, so whatever mixes CPU and
+accelerator, or reads a value back in the middle of a step, fails here as it would be slow or fail
+on a GPU.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import traceback
 
 import numpy as np
 import torch
+import torch._dynamo  # which the first step of an optimiser loads: here once, not in every child
 from scipy import sparse
+from tiny_text import token_problem, word_problem  # beside this script
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import backend_registration
 
@@ -70,8 +77,6 @@ def make_mistake(kind: str, loss: torch.Tensor) -> None:
 
 
 def text_step(name: str, tuning: str) -> None:
-    from tiny_text import token_problem  # beside this script
-
     device, rows = fake_device(), torch.arange(8)  # with values, as in the loop
     with FakeTensorMode(allow_non_fake_inputs=True):
         problem = token_problem(device, tuning=tuning)
@@ -86,8 +91,6 @@ def text_step(name: str, tuning: str) -> None:
 
 def word_step(name: str, *words: str) -> None:
     """A step on words, and their scores."""
-    from tiny_text import word_problem  # beside this script
-
     device, rows = fake_device(), torch.arange(8)  # with values, as in the loop
     with FakeTensorMode(allow_non_fake_inputs=True):
         problem = word_problem(device)
@@ -124,7 +127,7 @@ def image_step(name: str, *words: str) -> None:
         assert method.predictor(x).device.type == "gpu"
 
 
-def main(name: str, *mistakes: str) -> None:
+def plain_step(name: str, *mistakes: str) -> None:
     device = fake_device()
     with FakeTensorMode(allow_non_fake_inputs=True):
         problem = small_problem(device)
@@ -146,12 +149,35 @@ def main(name: str, *mistakes: str) -> None:
         assert method.predictor(x).device.type == "gpu"
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "--text":
-        text_step(*sys.argv[2:])
-    elif sys.argv[1] == "--words":
-        word_step(*sys.argv[2:])
-    elif sys.argv[1] == "--image":
-        image_step(*sys.argv[2:])
+STEPS = {"--text": text_step, "--words": word_step, "--image": image_step}
+
+
+def run(words: list[str]) -> None:
+    if words[0] in STEPS:
+        STEPS[words[0]](*words[1:])
     else:
-        main(*sys.argv[1:])
+        plain_step(*words)
+
+
+def complaints(words: list[str]) -> str:
+    """Run a step in a child; its traceback, or nothing."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.close(reading)
+        with open(writing, "w", encoding="utf-8") as answer:
+            try:
+                run(words)
+            except BaseException:  # noqa: BLE001 - whatever it is, it is the answer
+                answer.write(traceback.format_exc())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as answer:
+        said = answer.read()
+    _, status = os.wait()
+    return said or ("" if status == 0 else f"the child ended with status {status}")
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(complaints(json.loads(line))) + "\n")
+        sys.stdout.flush()
