@@ -364,7 +364,9 @@ def shown_means(first: str, kind: str, columns: list[str]) -> list[tuple[list[st
         data_set, name = cells[:2]
         method, _, preset = name.removesuffix(")").partition(" (preset ")
         with (ROOT / "train/results" / f"{data_set}.csv").open() as file:
-            runs = [run for run in csv.DictReader(file) if run["method"] == method]
+            runs = [row for row in csv.DictReader(file) if row["method"] == method]
+        # Those without parts of their method stand elsewhere.
+        runs = [run for run in runs if not run["changed"]] or runs
         # The best of a search stands by itself.
         runs = [run for run in runs if (run["preset"] == "best") == (preset == "best")]
         splits = {"scene": "80/10/10", "yeast": "80/10/10", "spo_fun": "published"}
