@@ -1,4 +1,6 @@
-"""Training in bfloat16 against float32: `python -m benchmarks.precision [--rounds 3]`.
+"""Training in bfloat16, and by torch's own products, against float32.
+
+python -m benchmarks.precision [--rounds 3]
 
 Steps of the same method on the same batches, in turns. Networks of their real size with random
 inputs, since time does not depend on them: texts of 64 tokens for all-MiniLM-L6-v2, and the crops
@@ -11,6 +13,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -26,10 +29,11 @@ from train.errors import run_command
 from train.loop import seed_everything
 from train.precision import Precision, computing_in
 from train.problem import Problem, make_problem
+from train.products import fast_products
 from train.texts import encode_texts
 
 CPU = torch.device("cpu")
-PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
+KINDS = ("torch's own products", "float32", "bfloat16")
 TOKENS, LABELS = 64, 90
 WORDS = ("grain", "ship", "trade", "rate", "corn", "oil", "bank", "wheat")
 
@@ -91,9 +95,10 @@ def _step(name: str, config: TokenConfig, problem: Problem) -> Callable[[], obje
     return lambda: method.step(*problem.views(x, y))
 
 
-def seconds(step: Callable[[], object], precision: Precision) -> float:
+def seconds(step: Callable[[], object], kind: str) -> float:
     """Of one step."""
-    with computing_in(precision, CPU):
+    precision: Precision = "bfloat16" if kind == "bfloat16" else "float32"
+    with nullcontext() if kind == KINDS[0] else fast_products(), computing_in(precision, CPU):
         started = time.perf_counter()
         step()
         return time.perf_counter() - started
@@ -112,14 +117,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "seal:regression-s, crops": image_step("regression-s"),
     }
     table = Table(title="one thread, medians")
-    for column in ("step", "float32, s", "bfloat16, s", "ratio"):
+    for column in (
+        "step",
+        *(f"{kind}, s" for kind in KINDS),
+        "own / float32",
+        "float32 / bfloat16",
+    ):
         table.add_column(column, justify="left" if column == "step" else "right")
     for name, step in track(steps.items(), "measuring"):
         step()
-        times = [[seconds(step, precision) for precision in PRECISIONS] for _ in range(rounds)]
-        exact, half = (statistics.median(each) for each in zip(*times, strict=True))
-        ratio = statistics.median(float32 / lowered for float32, lowered in times)
-        table.add_row(name, f"{exact:.2f}", f"{half:.2f}", f"{ratio:.2f}")
+        times = [[seconds(step, kind) for kind in KINDS] for _ in range(rounds)]
+        medians = [f"{statistics.median(each):.2f}" for each in zip(*times, strict=True)]
+        ratios = zip(*((own / exact, exact / half) for own, exact, half in times), strict=True)
+        table.add_row(name, *medians, *(f"{statistics.median(each):.2f}" for each in ratios))
     Console().print(table)
     return 0
 

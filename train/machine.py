@@ -36,11 +36,21 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
+def is_amd() -> bool:
+    """Whether the processor is known to be one of AMD's."""
+    return _cpu_info("vendor_id") == "AuthenticAMD"
+
+
 def _processor() -> str:
     """The processor as Linux names it, elsewhere its architecture alone."""
+    return _cpu_info("model name") or platform.machine()
+
+
+def _cpu_info(field: str) -> str:
+    """What Linux says of the first processor; empty elsewhere."""
     if CPU_INFO.is_file():
         for line in CPU_INFO.read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
-            if name.strip() == "model name":
+            if name.strip() == field:
                 return value.strip()
-    return platform.machine()
+    return ""

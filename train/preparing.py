@@ -14,6 +14,7 @@ from train.errors import ConfigError
 from train.marking import MONITOR
 from train.options import DataOptions, RunOptions
 from train.problem import EncodedTexts, Problem, Shape, make_problem, resolve_device
+from train.products import fast_products
 from train.revision import revision
 from train.run import RunFolder, open_run
 from train.tensorboard import summary_writer
@@ -71,7 +72,10 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
     _check_monitor(config, data)
     out = options.out or Path("runs") / data.name / f"{method_name}-{options.seed}"
     progress = options.progress and ranks.is_first()
-    texts = ranks.one_by_one(lambda: encode_texts(data, split, config, device, progress=progress))
+    with fast_products():
+        texts = ranks.one_by_one(
+            lambda: encode_texts(data, split, config, device, progress=progress)
+        )
     problem = make_problem(data, split, device, config.scaling, texts)
     _check_precision(config, problem.shape)
     options = replace(options, resume=options.resume or ranks.on_first(lambda: _goes_on(out)))

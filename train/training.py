@@ -36,6 +36,7 @@ from train.method import Method
 from train.outcome import checkpoint_of, metrics_of
 from train.precision import computing_in
 from train.preparing import Prepared
+from train.products import fast_products
 from train.rank_state import from_first, to_first
 from train.run import (
     RunFolder,
@@ -85,7 +86,7 @@ def train(prepared: Prepared, display: Display) -> Result:
     A method that is fitted in one go leaves nothing if interrupted: it has no half-way.
     """
     seed_everything(prepared.options.seed)
-    with _flushed_denormals(), _memory_in_words(prepared):
+    with _flushed_denormals(), fast_products(), _memory_in_words(prepared):
         if isinstance(prepared.config, TrainingConfig):
             return _train_in_steps(prepared, prepared.config, display)
         return _train_in_one_go(prepared)
