@@ -151,13 +151,22 @@ def record_of(metrics: dict[str, Any]) -> Record:
 
 def changed_settings(method: str, config: MethodConfig, dataset: str, preset: str) -> str:
     """Hyper-parameters other than those that the preset has for this kind, as `name=value`."""
-    kind, expected = config.variant, type(config)()
-    path = find_preset(preset, dataset, method)
-    if path is not None:
-        expected = read_preset(path, type(config), variant=kind, name=preset)
-    values, used = config_values(expected) | config.KINDS.get(kind, {}), config_values(config)
-    changes = (f"{key}={value}" for key, value in used.items() if value != values[key])
+    expected = preset_values(method, config.variant, dataset, preset)
+    used = config_values(config) | config.KINDS.get(config.variant, {})
+    changes = (f"{key}={value}" for key, value in used.items() if value != expected[key])
     return " ".join(change.replace(" ", "") for change in changes)
+
+
+def preset_values(method: str, kind: str, dataset: str, preset: str) -> dict[str, Any]:
+    """The hyper-parameters that a preset has for a kind of a method, defaults included."""
+    config_class = methods.load(method).Config
+    path = find_preset(preset, dataset, method)
+    if path is None:
+        expected = config_class()
+    else:
+        expected = read_preset(path, config_class, variant=kind, name=preset)
+    values: dict[str, Any] = config_values(expected) | config_class.KINDS.get(kind, {})
+    return values
 
 
 def without_places(command: str) -> str:

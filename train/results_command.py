@@ -13,9 +13,10 @@ from rich.console import Console
 from train.compare_display import score_title
 from train.errors import EXIT_OK, ConfigError, needs_extra
 from train.evidence import add_results, all_results, read_metrics, record_of, run_folders
-from train.results_page import results_page
+from train.results_page import results_page, sweep_figure_name, swept_scores
 from train.run import write_text
 from train.standings_page import figure_name, paper_standings
+from train.sweeps import find_sweeps
 
 DESCRIPTION = """\
 Add finished runs to the results, one row a run in a CSV file a data set; a run with the same \
@@ -53,18 +54,22 @@ def results_command(console: Console, argv: Sequence[str]) -> int:
 
 
 def _write_page(page: Path, results: Path) -> None:
-    """The page, and beside it a figure for each paper whose data sets have runs enough."""
+    """The page, and beside it figures: of papers whose data sets have runs enough, of sweeps."""
     records = [record for rows in all_results(results).values() for record in rows]
-    standings = paper_standings(records)
-    if standings:
+    standings, sweeps = paper_standings(records), find_sweeps(records)
+    if standings or sweeps:
         with needs_extra("report", "the figures of the page"):
             from train.report.ranking import (  # noqa: PLC0415 - may be missing
                 critical_difference_diagram,
             )
+            from train.report.sweep import sweep_curves  # noqa: PLC0415 - may be missing
         for paper, by_score in standings.items():
             score, stands = next(iter(by_score.items()))
             figure = critical_difference_diagram(stands, f"mean rank by {score_title(score)}")
             write_text(page.with_name(figure_name(page.stem, paper)), figure)
+        for sweep in sweeps:
+            figure = sweep_curves(sweep, swept_scores(sweep))
+            write_text(page.with_name(sweep_figure_name(page.stem, sweep)), figure)
     write_text(page, results_page(results, page.stem))
 
 

@@ -17,6 +17,7 @@ from train.evidence import (
 )
 from train.published import Numbers, Paper, Published, leaderboard, published
 from train.standings_page import standings_section
+from train.sweeps import FRACTION, Sweep, find_sweeps
 
 HEAD = """\
 # Results
@@ -36,6 +37,7 @@ TAIL_TABLE = {
     **{f"fixed.pair_recall@10_quantile_{part}": f"R@10 {part}"
        for part in ("head", "torso", "tail")},
 }  # fmt: skip
+SWEPT_SCORES = ("fixed.example_f1", "tuned.example_f1", "tuned.macro_f1")
 EMPTY = "\nNo run has been added yet.\n"
 NOT_RUN = "no run"
 
@@ -51,7 +53,37 @@ def results_page(folder: Path, stem: str = "results") -> str:
         for table in sorted({record.table for record in records}, key=_whole_first):
             members = [record for record in records if record.table == table]
             parts.append(_section(members, _comparable(members[0], splits)))
+        parts += [_sweep_section(sweep, stem) for sweep in find_sweeps(records)]
     return "".join(parts) if by_dataset else HEAD + EMPTY
+
+
+def sweep_figure_name(stem: str, sweep: Sweep) -> str:
+    """The file beside the page that draws a sweep."""
+    split = sweep.split.replace("/", "-") + f"-{sweep.split_seed}" * bool(sweep.split_seed)
+    return f"{stem}-{sweep.dataset}-{split}-{sweep.setting}.svg"
+
+
+def swept_scores(sweep: Sweep) -> dict[str, str]:
+    """What is shown of a sweep, by title."""
+    group = next(iter(next(iter(sweep.lines.values())).values()))
+    kept = kept_scores(group[0].scores)
+    shown = SWEPT_SCORES if kept is KEPT_SCORES else kept[:2]
+    return {score: score_title(score) for score in shown}
+
+
+def _sweep_section(sweep: Sweep, stem: str) -> str:
+    """Methods by the value of one setting."""
+    title = "share of the training rows" if sweep.setting == FRACTION else f"`{sweep.setting}`"
+    lines = [f"### {sweep.dataset}: by {title}", "", f"Split {sweep.split}.", ""]
+    lines.append("| method | score | " + " | ".join(f"{v:g}" for v in sweep.values) + " |")
+    lines.append("|---|---|" + "---|" * len(sweep.values))
+    for method in sweep.lines:
+        for score, name in swept_scores(sweep).items():
+            means = sweep.means(method, score)
+            cells = [str(means.get(value, "")) for value in sweep.values]
+            lines.append(f"| {method} | {name} | " + " | ".join(cells) + " |")
+    lines += ["", f"![scores by {sweep.setting}]({sweep_figure_name(stem, sweep)})"]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def _whole_first(table: tuple[str, int, float]) -> tuple[str, int, float]:
