@@ -13,7 +13,7 @@ from rich.text import Text
 
 from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
 from train.errors import ConfigError, did_you_mean, needs_extra
-from train.evidence import Mean, Record, mean_score
+from train.evidence import Mean, Record, goodness, mean_score
 from train.metrics.suite import KS
 from train.published import Numbers
 
@@ -90,23 +90,22 @@ def leaderboard(records: Sequence[Record], scores: Sequence[str]) -> Table:
         method: (members, [mean_score(members, score) for score in scores])
         for method, members in by_method(records).items()
     }
-    best = [_best(means_of) for means_of in zip(*(row for _, row in means.values()), strict=True)]
-    for method, (members, row) in sorted(means.items(), key=lambda item: -_value(item[1][1][0])):
+    best = {
+        score: max(goodness(row[i], score) for _, row in means.values())
+        for i, score in enumerate(scores)
+    }
+    in_order = sorted(means.items(), key=lambda item: -goodness(item[1][1][0], scores[0]))
+    for method, (members, row) in in_order:
         cells = [
-            Text(str(mean or "").replace(" ± ", "\n±"), "bold" if _value(mean) == top else "")
-            for mean, top in zip(row, best, strict=True)
+            Text(
+                str(mean or "").replace(" ± ", "\n±"),
+                "bold" if goodness(mean, score) == best[score] else "",
+            )
+            for mean, score in zip(row, scores, strict=True)
         ]
         seconds = sum(record.seconds for record in members) / len(members)
         table.add_row(method, str(len(members)), *cells, f"{seconds:.1f}")
     return table
-
-
-def _value(mean: Mean | None) -> float:
-    return float("-inf") if mean is None else mean.value
-
-
-def _best(means: Sequence[Mean | None]) -> float:
-    return max(map(_value, means))
 
 
 @dataclass(frozen=True, kw_only=True)

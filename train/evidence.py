@@ -33,6 +33,8 @@ SPAN_SCORES = (
     "fixed.core_role_violations", "fixed.constrained_span_f1",
 )  # fmt: skip
 """Of runs on words, in place of all others."""
+LOW_METRICS = ("core_role_violations", "balanced_error")
+"""The lower, the better."""
 TAIL_SCORES = (
     "fixed.precision@3", "fixed.precision@5", "fixed.psp@1", "fixed.psp@3", "fixed.psp@5",
     *(f"fixed.pair_recall@{k}_quantile_{part}" for k in (1, 10, 50)
@@ -268,3 +270,10 @@ def mean_score(records: Sequence[Record], score: str) -> Mean | None:
     if not values:
         return None
     return Mean(math.fsum(values) / len(values), statistics.stdev(values) if values[1:] else None)
+
+
+def goodness(mean: Mean | None, score: str) -> float:
+    """What the best mean of a score has the most of; least of all, none."""
+    if mean is None:
+        return -math.inf
+    return -mean.value if score.rpartition(".")[2] in LOW_METRICS else mean.value

@@ -12,6 +12,7 @@ from train.evidence import (
     TAIL_SCORES,
     Record,
     all_results,
+    goodness,
     kept_scores,
     mean_score,
 )
@@ -138,7 +139,7 @@ def _table(records: Sequence[Record], numbers: Numbers) -> Iterable[str]:
         setting: [record for record in records if record.setting == setting] for setting in settings
     }
     best = {
-        score: max(mean.value for group in groups.values() if (mean := mean_score(group, score)))
+        score: max(goodness(mean_score(group, score), score) for group in groups.values())
         for score in scores
     }
     yield "| " + " | ".join(["method", "seeds", *map(score_title, scores), "seconds"]) + " |"
@@ -185,7 +186,7 @@ def _tail_table(records: Sequence[Record], board: Numbers) -> Iterable[str]:
 def _cell(records: Sequence[Record], score: str, number: Published | None, best: float) -> str:
     mean = mean_score(records, score)
     ours = NOT_RUN if mean is None else str(mean)
-    if mean is not None and mean.value == best:
+    if mean is not None and goodness(mean, score) == best:
         ours = f"**{ours}**"
     if number is None:
         return ours if records else ""

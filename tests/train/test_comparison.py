@@ -248,6 +248,17 @@ def test_the_leaderboard_begins_with_the_best_and_fits_into_80_columns(record):
     assert "…" not in text
 
 
+def test_of_errors_the_least_is_the_best(record):
+    score = "fixed.balanced_error"
+    records = [
+        record("spen", scores={score: 0.9}),
+        record("dvn", scores={score: 0.2}),
+        record("nce", scores={}),
+    ]
+    text = shown(leaderboard(records, [score]))
+    assert text.index("dvn") < text.index("spen") < text.index("nce")
+
+
 def test_the_papers_numbers_stand_beside_ours(record):
     records = [record("ce", 0, 0.47), record("ce", 1, 0.49), record("spo", 0)]
     text = shown(paper_table(records, published("genbase")), 120)

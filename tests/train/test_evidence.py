@@ -11,6 +11,7 @@ import train.cli
 from train.errors import DataError
 from train.evidence import (
     MASK_SCORES,
+    SPAN_SCORES,
     TAIL_SCORES,
     Record,
     add_results,
@@ -184,6 +185,18 @@ def test_papers_stand_beside_runs_on_their_split_alone(tmp_path, record):
 def test_another_split_than_the_papers_is_said(tmp_path, record):
     page = page_of([record("mpvae", dataset="reuters21578", split="published")], tmp_path)
     assert "split 80/10/10, unlike ours" in page
+
+
+def test_of_violations_the_fewest_are_the_best(tmp_path, record):
+    few, many = (dict.fromkeys(SPAN_SCORES, value) for value in (0.2, 0.3))
+    words = {"dataset": "propbank_ewt", "split": "published"}
+    page = page_of(
+        [record("ce", scores=few, **words), record("dvn", scores=many, **words)], tmp_path
+    )
+    rows = {row.split(" | ")[0].strip("| "): row.split(" | ") for row in page.splitlines()}
+    place = 2 + SPAN_SCORES.index("fixed.core_role_violations")
+    assert [rows[method][place] for method in ("ce", "dvn")] == ["**0.2000**", "0.3000"]
+    assert [rows[method][2] for method in ("ce", "dvn")] == ["0.2000", "**0.3000**"]
 
 
 def test_an_empty_folder_gives_a_page(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from train.compare_display import paper_rows, score_title
 from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
-from train.evidence import Mean, Record, mean_score, record_of
+from train.evidence import Mean, Record, goodness, mean_score, record_of
 from train.published import published
 from train.report import figures
 from train.report.calibration import calibration_table, of_run
@@ -49,7 +49,10 @@ def leaderboard_table(runs: Sequence[FinishedRun], scores: Sequence[str]) -> Tab
             [first.method, first.changed or None, None if first.fraction == 1 else first.fraction,
              len(members), *(mean_score(members, score) for score in scores), seconds]
         )  # fmt: skip
-    rows.sort(key=lambda row: row[4].value if isinstance(row[4], Mean) else 0.0, reverse=True)
+    rows.sort(
+        key=lambda row: goodness(row[4] if isinstance(row[4], Mean) else None, scores[0]),
+        reverse=True,
+    )
     return Table(
         "leaderboard",
         [Column("method"), Column("changed"), Column("share of the rows", "g"),
