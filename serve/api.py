@@ -57,6 +57,19 @@ class Limits(NamedTuple):
     """How to answer with masks, one of `FORMATS`; None: with labels."""
 
 
+class LabelTexts(dict[int, bytes]):
+    """Labels as JSON by column; each is encoded when first asked for: few of a million ever are."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        super().__init__()
+        self._labels = labels
+
+    def __missing__(self, column: int) -> bytes:
+        """Encode a label for the first time."""
+        text = self[column] = orjson.dumps(self._labels[column])
+        return text
+
+
 @dataclass(frozen=True, slots=True)
 class ModelWire:
     """What the wire needs to know of one model, prepared once when it is loaded."""
@@ -70,8 +83,7 @@ class ModelWire:
     head: bytes
     """The "model" object of every answer, as JSON."""
     labels: Sequence[str]
-    label_texts: list[bytes]
-    """The labels as JSON; empty where one was not asked for yet: few of a million ever are."""
+    label_texts: LabelTexts
     limits: dict[tuple[object, ...], Limits] = field(default_factory=dict)
     """Those that were asked for, by what was asked."""
 
@@ -98,13 +110,8 @@ class ModelWire:
             per_label=bundle.per_label,
             head=orjson.dumps(head),
             labels=bundle.labels,
-            label_texts=[b""] * len(bundle.labels),
+            label_texts=LabelTexts(bundle.labels),
         )
-
-    def label_text(self, label: int) -> bytes:
-        """Encode a label for the first time."""
-        self.label_texts[label] = text = orjson.dumps(self.labels[label])
-        return text
 
 
 class PredictCall(NamedTuple):
@@ -375,14 +382,16 @@ def _spans(limits: Limits, rows: WordRows, scored: Scored, wire: ModelWire) -> b
 
 def _best(limits: Limits, scored: Scored, start: int, end: int, wire: ModelWire) -> bytes:
     """The graph's ranking, cut to this call's k: the batch may have been run with a larger one."""
-    texts, encode = wire.label_texts, wire.label_text
-    rows = []
-    is_cut = limits.threshold is not None or scored.top_labels.shape[1] != limits.k
-    for number, ranked in enumerate(scored.texts()[start:end], start):
-        columns, scores = _cut(limits, scored.top_scores[number], *ranked) if is_cut else ranked
-        names = b",".join([texts[column] or encode(column) for column in columns])
-        rows.append(b'{"labels":[%b],"scores":[%b]}' % (names, scores))
-    return b"[%b]" % b",".join(rows)
+    text_of, ranked = wire.label_texts.__getitem__, scored.texts()[start:end]
+    if limits.threshold is not None or scored.top_labels.shape[1] != limits.k:
+        ranked = [
+            _cut(limits, best, *row)
+            for best, row in zip(scored.top_scores[start:end], ranked, strict=True)
+        ]
+    rows = [
+        b",".join(map(text_of, columns)) + b'],"scores":[' + scores for columns, scores in ranked
+    ]
+    return b'[{"labels":[%b]}]' % b']},{"labels":['.join(rows)
 
 
 def _cut(

@@ -36,18 +36,21 @@ class KnownHeads:
         self._heads: dict[bytes, Head] = {}
 
     def split(self, data: bytes) -> tuple[Head, bytes] | None:
-        """A request that is known up to its body and whole, with nothing after it; else None."""
+        """A request that is known up to its body, and what of that there is; else None.
+
+        None, too, where more follows than its body.
+        """
         end = data.find(END, 0, MOST_BYTES) + len(END)
         head = self._heads.get(data[:end])
-        if head is None or len(data) - end != head.length:
+        if head is None or len(data) - end > head.length:
             return None
         return head, data[end:]
 
     def learn(self, data: bytes, target: Target, headers: Headers) -> None:
-        """Remember the block of a request that was admitted and is all of `data`."""
+        """Remember the block of a request that was admitted and that `data` is, or begins."""
         end = data.find(END, 0, MOST_BYTES) + len(END)
         length = headers.get(b"content-length", b"")
-        if end < len(END) or not length.isdigit() or int(length) != len(data) - end:
+        if end < len(END) or not length.isdigit() or int(length) < len(data) - end:
             return
         if NEVER.isdisjoint(headers):
             if len(self._heads) >= MOST_HEADS:

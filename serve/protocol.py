@@ -66,7 +66,8 @@ class FastProtocol(GuardedProtocol):
         super().__init__(service.visitors, **options)
         self._service = service
         self._heads = heads
-        self._is_between = True  # the parser waits for the first byte of a request
+        self._is_between = True  # what comes next is the first byte of a request
+        self._left = 0  # bytes to come of the body of a request whose headers were known
         self._active: FastCycle | RequestResponseCycle | None = None
         self._is_advancing = False
         self._idle_since: float | None = None
@@ -157,16 +158,31 @@ class FastProtocol(GuardedProtocol):
             self.transport.write(CONTINUE)
 
     def _start_known(self, head: Head, body: bytes) -> None:
-        """Give its turn to a whole request whose headers were admitted before."""
+        """Give its turn to a request whose headers were admitted before."""
         self._active = self.cycle = cycle = FastCycle(head.target, head.headers)
-        cycle.is_whole = True
+        self._left = head.length - len(body)
+        self._is_between = cycle.is_whole = not self._left
         cycle.exchange = self._service.begin(head.target, head.headers)
         try:
             self._service.check_open(cycle.exchange)
         except Exception as error:  # noqa: BLE001 - the service answers or logs it
             self._turn_away(cycle, error)
             return
-        self._queue_rows(cycle, body)
+        if cycle.is_whole:
+            self._queue_rows(cycle, body)
+        else:
+            cycle.chunks = [body]
+            self._watch_body(cycle)
+
+    def _take_body(self, data: bytes) -> bytes:
+        """Collect a body without the parser, which never saw its headers; what comes after it."""
+        body, after = data[: self._left], data[self._left :]
+        self._left -= len(body)
+        if self.cycle.chunks is not None:  # nobody waits for what was refused or given up
+            self.cycle.chunks.append(body)
+        if not self._left:
+            self.on_message_complete()
+        return after
 
     def _enqueue(self, cycle: FastCycle) -> None:
         if cycle.timer is not None:
@@ -233,6 +249,10 @@ class FastProtocol(GuardedProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; a body that is not whole by then has to come in time."""
+        if self._left:
+            data = self._take_body(data)
+            if not data:
+                return
         is_next = self._is_between and self._active is None and not self.flow.write_paused
         known = self._heads.split(data) if is_next else None
         if known is not None:
@@ -241,9 +261,12 @@ class FastProtocol(GuardedProtocol):
             return
         super().data_received(data)
         cycle = self._active
-        if is_next and type(cycle) is FastCycle and cycle.job is not None:
+        if type(cycle) is not FastCycle:
+            return
+        is_waiting = not cycle.is_whole and cycle.timer is None
+        if is_next and (cycle.job is not None or is_waiting):
             self._heads.learn(data, cycle.target, cycle.headers)
-        if type(cycle) is FastCycle and not cycle.is_whole and cycle.timer is None:
+        if is_waiting:
             self._watch_body(cycle)
 
     def _watch_body(self, cycle: FastCycle) -> None:

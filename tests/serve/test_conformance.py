@@ -115,6 +115,21 @@ def test_a_request_like_the_one_before_may_come_in_any_way(server, model):
         assert labels_of(wire.answer()) == expected(model, rows, 3)
 
 
+def test_a_request_like_the_one_before_may_be_cut_anywhere(server, model):
+    rows = model.rows(2)
+    good, other = request(body_of(rows, top_k=3)), request(body_of(rows[:1], top_k=2))
+    with server.wire() as wire:
+        wire.send(good)
+        assert wire.answer().status == 200
+        for cut in range(good.index(b"\r\n\r\n") - 1, len(good)):
+            middle = (cut + len(good)) // 2
+            for part in (good[:cut], good[cut:middle], good[middle:] + other):
+                wire.send(part)
+                threading.Event().wait(0.001)
+            assert labels_of(wire.answer()) == expected(model, rows, 3)
+            assert labels_of(wire.answer()) == expected(model, rows[:1], 2)
+
+
 @pytest.mark.parametrize("slow", [False, True])
 def test_pipelined_requests_are_answered_in_order(start, model, slow):
     rows = model.rows(30)
@@ -405,18 +420,28 @@ def test_time_that_runs_out_in_the_queue_is_a_504(start, gate, model):
             assert two.answer().json()["error"]["type"] == "deadline_passed"
 
 
-def test_a_body_that_stops_arriving_is_given_up(server, model, monkeypatch):
+@pytest.mark.parametrize("before", [0, 1], ids=["first", "like the one before"])
+def test_a_body_that_stops_arriving_is_given_up(server, model, monkeypatch, before):
     monkeypatch.setattr("serve.fastpath.BODY_SECONDS", 0.05)
+    whole = request(body_of(model.rows(1)))
     with server.wire() as wire:
-        wire.send(request(body_of(model.rows(1)))[:-5])
+        for _ in range(before):
+            wire.send(whole)
+            assert wire.answer().status == 200
+        wire.send(whole[:-5])
         answer = wire.answer()
         assert (answer.status, answer.json()["error"]["type"]) == (408, "body_timeout")
     server.wait_for_metric(0, "labelwright_in_flight_requests")
 
 
-def test_a_client_that_hangs_up_while_sending_is_counted(server, model):
+@pytest.mark.parametrize("before", [0, 1], ids=["first", "like the one before"])
+def test_a_client_that_hangs_up_while_sending_is_counted(server, model, before):
+    whole = request(body_of(model.rows(1)))
     with server.wire() as wire:
-        wire.send(request(body_of(model.rows(1)))[:-5])
+        for _ in range(before):
+            wire.send(whole)
+            assert wire.answer().status == 200
+        wire.send(whole[:-5])
         server.wait_for_metric(1, "labelwright_in_flight_requests")
     server.wait_for_metric(1, "labelwright_rejections_total", reason="client_gone")
     server.wait_for_metric(0, "labelwright_in_flight_requests")

@@ -15,19 +15,20 @@ def headers(length):
     return {b"host": b"a", b"content-length": b"%d" % length}
 
 
-def test_only_the_same_block_with_a_whole_body_is_known():
+@pytest.mark.parametrize("begun", [b"abc", b"a", b""])
+def test_only_the_same_block_is_known_with_nothing_after_the_body(begun):
     heads, block = KnownHeads(), BLOCK % 3
-    heads.learn(block + b"abc", TARGET, headers(3))
-    head, body = heads.split(block + b"xyz")
-    assert (head.target, head.headers, body) == (TARGET, headers(3), b"xyz")
-    for other in (block + b"xy", block + b"xyzz", block, b"", block[:-2], BLOCK % 4 + b"abcd"):
+    heads.learn(block + begun, TARGET, headers(3))
+    for body in (b"xyz", b"x", b""):
+        head, found = heads.split(block + body)
+        assert (head.target, head.headers, head.length, found) == (TARGET, headers(3), 3, body)
+    for other in (block + b"xyzz", b"", block[:-2], BLOCK % 4 + b"abcd"):
         assert heads.split(other) is None
 
 
 @pytest.mark.parametrize(
     ("data", "names"),
     [
-        (BLOCK % 4 + b"abc", headers(4)),  # more is to come
         (BLOCK % 3 + b"abcd", headers(3)),  # another request follows
         (BLOCK % 3 + b"abc", {b"host": b"a"}),
         (BLOCK % 3 + b"abc", headers(3) | {b"transfer-encoding": b"chunked"}),
