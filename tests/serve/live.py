@@ -33,6 +33,8 @@ class Wire:
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        # Or a second small part would wait for the acknowledgement of the first, 40 ms.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.file = self.socket.makefile("rb")
 
     def send(self, *parts: bytes) -> None:
