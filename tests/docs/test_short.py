@@ -49,9 +49,9 @@ def load_corner(name: str, **options: object) -> MultiLabelData:
 
 @functools.cache
 def known_corner(name: str) -> MultiLabelData:
-    """A known data set with its most frequent labels; of images all pixels are kept."""
+    """A known data set with its most frequent labels; those of pixels and words are all kept."""
     data = load_dataset(name)
-    if data.image is not None:
+    if data.image is not None or data.words is not None:
         return data
     frequent = np.sort(np.argsort(-data.targets.sum(axis=0), kind="stable")[:LABELS])
     inputs = data.inputs if isinstance(data.inputs, list) else data.inputs[:, :FEATURES]
