@@ -15,8 +15,11 @@ OFFSETS, OFFSET_RANGE = (0, 2, 3, 4, 6, 8), 8
 
 
 def as_images(rows: Tensor, height: int, width: int) -> Tensor:
-    """Flat rows (batch, height * width * 3) as (batch, 3, height, width)."""
-    return rows.view(-1, height, width, CHANNELS).permute(0, 3, 1, 2)
+    """Rows (batch, ...) of the channels of each pixel as (batch, channels, height, width).
+
+    The channels of a pixel lie side by side in memory, where convolutions are fastest.
+    """
+    return rows.reshape(rows.shape[0], height, width, -1).permute(0, 3, 1, 2)
 
 
 def crop_rows(rows: Tensor, image: ImageShape, top: int, left: int) -> Tensor:

@@ -7,7 +7,8 @@ Both are those of SEAL's image segmentation (Lee et al., NeurIPS 2022, after Gyg
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 import torch
@@ -17,9 +18,14 @@ from torch.nn import functional
 from train.crops import CHANNELS, as_images, crop_places, crop_rows
 from train.data.dataset import ImageShape
 from train.nets.inference import LEAST_DISTANCE
+from train.nets.selective import selective_scores
 from train.precision import may_be_lowered
 
+HIDDEN_WIDTHS = (384, 192)
 MASK_DROPOUT = 0.25
+
+# Of an image; where there are more, a loss that ranks them hardly looks at most.
+MANY_MASKS = 16
 
 Weights: TypeAlias = list[tuple[Tensor, Tensor]]
 """Weight and bias of layers."""
@@ -69,7 +75,7 @@ class ConvolutionalEnergy(nn.Module):
         height, width = image.crop
         self.crop = image.crop
         self.stages = nn.ModuleList(_stages(CHANNELS + 1))
-        widths = (128 * (height // 4) * (width // 4), 384, 192, 1)
+        widths = (128 * (height // 4) * (width // 4), *HIDDEN_WIDTHS, 1)
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -77,41 +83,53 @@ class ConvolutionalEnergy(nn.Module):
         return self.at(x)(y)
 
     def at(self, x: Tensor) -> Callable[[Tensor], Tensor]:
-        """Bind the crops: what the first layer makes of them is computed once for all masks.
+        """Bind the crops.
 
         The weights are bound too, as they are now: inference calls with copies of them.
         """
-        first, *stages = _weights(self.stages)
-        layers = _weights(self.layers)
-        of_image = functional.conv2d(
-            as_images(x, *self.crop), first[0][:, :CHANNELS], first[1], padding=2
-        )
-
-        @may_be_lowered
-        def seen(masks: Tensor) -> Tensor:
-            channel = masks.reshape(-1, 1, *self.crop)
-            of_mask = functional.conv2d(channel, first[0][:, CHANNELS:], padding=2)
-            beside = of_image.to(of_mask.dtype).unsqueeze(1)
-            hidden = functional.relu((of_mask.unflatten(0, masks.shape[:2]) + beside).flatten(0, 1))
-            for weight, bias in stages:
-                hidden = functional.relu(
-                    functional.conv2d(hidden, weight, bias, stride=2, padding=2)
-                )
-            return hidden.flatten(1)
+        stages, layers = _weights(self.stages), _weights(self.layers)
+        weights = list(chain.from_iterable(stages + layers))
+        pictures = x.unflatten(1, (-1, CHANNELS))
 
         def score(y: Tensor) -> Tensor:
-            masks = y if y.dim() == 3 else y.unsqueeze(1)
-            scores = self._value(seen(masks), layers).view(masks.shape[:2])
-            return scores if y.dim() == 3 else scores.squeeze(1)
+            masks = y.reshape(-1, y.shape[-1])
+            per_picture = len(masks) // len(pictures)
+            numbers = torch.arange(len(pictures), device=y.device).repeat_interleave(per_picture)
+            candidates = masks, numbers, self._kept(masks)
+            compute = partial(self._scores, pictures)
+            if per_picture > MANY_MASKS and not y.requires_grad and torch.is_grad_enabled():
+                scores = selective_scores(compute, candidates, weights)
+            else:
+                scores = compute(*candidates, *weights)
+            return scores.view(y.shape[:-1])
 
         return score
 
-    def _value(self, hidden: Tensor, layers: Weights) -> Tensor:
-        """The score of what the convolutions saw, (masks, 128 * height * width / 16)."""
-        hidden = functional.relu(functional.linear(hidden, *layers[0]))
-        hidden = functional.dropout(hidden, MASK_DROPOUT, self.training)
+    def _kept(self, masks: Tensor) -> Tensor:
+        """Factors of dropout for the hidden units of each mask: 0 where they are dropped."""
+        ones = masks.new_ones(len(masks), HIDDEN_WIDTHS[0])
+        return functional.dropout(ones, MASK_DROPOUT, self.training)
+
+    def _scores(
+        self, pictures: Tensor, masks: Tensor, numbers: Tensor, kept: Tensor, *weights: Tensor
+    ) -> Tensor:
+        """Scores of masks, each beside the picture that it has the number of: (masks,)."""
+        pairs = list(zip(weights[::2], weights[1::2], strict=True))
+        stages, layers = pairs[:3], pairs[3:]
+        planes = torch.cat([pictures.index_select(0, numbers), masks.unsqueeze(2)], 2)
+        hidden = _seen(as_images(planes, *self.crop), stages)
+        hidden = functional.relu(functional.linear(hidden, *layers[0])) * kept
         hidden = functional.relu(functional.linear(hidden, *layers[1]))
-        return functional.linear(hidden, *layers[2])
+        return functional.linear(hidden, *layers[2]).squeeze(1)
+
+
+@may_be_lowered
+def _seen(hidden: Tensor, stages: Weights) -> Tensor:
+    """What the convolutions make of pictures and masks: flat, (masks, hidden)."""
+    for number, (weight, bias) in enumerate(stages):
+        stride = 2 if number else 1
+        hidden = functional.relu(functional.conv2d(hidden, weight, bias, stride, padding=2))
+    return hidden.flatten(1)
 
 
 @may_be_lowered
