@@ -14,8 +14,11 @@ from train import ranks
 from train.config import TEXT_OPTIONS, config_values
 from train.display import TrainingDisplay, or_say_why_not, score_table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, ConfigError, needs_extra
+from train.members import with_members
 from train.parsing import parse_run
+from train.planned import Outcome, PlannedRun
 from train.preparing import Prepared, prepare
+from train.running import train_planned
 from train.training import Result, train
 
 MOST_SHOWN = 80
@@ -69,6 +72,11 @@ def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> i
     command = shlex.join([*ranks.launcher(), "-m", "train", method_name, *argv])
     prepared = prepare(method_name, config, options, command)
     _print_settings(console, prepared)
+    complete = with_members(prepared, lambda run: _train_member(console, run))
+    if complete is None:
+        print(f"interrupted; go on with:\n  {command}")
+        return EXIT_INTERRUPTED
+    prepared = complete
     try:
         with TrainingDisplay(console, enabled=options.progress and ranks.is_first()) as display:
             result = train(prepared, display)
@@ -81,6 +89,12 @@ def _train_command(console: Console, method_name: str, argv: Sequence[str]) -> i
             f"  {_resuming(command)}"
         ) from error
     return EXIT_INTERRUPTED if result.interrupted else EXIT_OK
+
+
+def _train_member(console: Console, run: PlannedRun) -> Outcome:
+    console.print(f"{run.name}, preset {run.options.preset}, seed {run.options.seed}:")
+    with TrainingDisplay(console, enabled=run.options.progress) as display:
+        return train_planned(run, display)
 
 
 def _tell(console: Console, prepared: Prepared, result: Result) -> None:

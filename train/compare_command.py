@@ -33,9 +33,8 @@ from train.errors import (
 )
 from train.evidence import Record
 from train.options import reports_by_default
-from train.planned import PlannedRun
+from train.planned import Outcome, PlannedRun
 from train.published import published
-from train.running import Outcome
 from train.runs_display import RunsDisplay
 
 DESCRIPTION = """\

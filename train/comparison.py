@@ -20,9 +20,9 @@ from train.errors import ConfigError
 from train.evidence import Record, read_metrics, record_of
 from train.options import SourceOptions
 from train.parsing import as_words
-from train.planned import RUN_DEFAULTS, PlannedRun, draft, method_and_kind, placed
+from train.planned import RUN_DEFAULTS, Outcome, PlannedRun, draft, method_and_kind, placed
 from train.preparing import load_split
-from train.running import Outcome, Watcher, train_all
+from train.running import Watcher, train_all
 
 PASSED_ON = [field.name for field in dataclasses.fields(SourceOptions) if field.name != "dataset"]
 PASSED_ON += ["preset", "device", "threads"]

@@ -16,8 +16,8 @@ from rich.table import Table
 from train.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ConfigError, did_you_mean
 from train.evidence import add_results, read_metrics, record_of
 from train.filling import WantedRow, likely_seconds, missing_rows, read_plan, wanted_rows
-from train.planned import PlannedRun
-from train.running import Outcome, train_all
+from train.planned import Outcome, PlannedRun
+from train.running import train_all
 from train.runs_display import RunsDisplay
 
 DESCRIPTION = """\

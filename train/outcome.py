@@ -41,7 +41,7 @@ def checkpoint_of(
         name=f"{data.name}-{prepared.method_name}",
         method=prepared.method_name,
         task=data.task,
-        config=config_values(prepared.config),
+        config=config_values(prepared.resolved),
         dataset=data.name,
         shape=prepared.problem.shape.values(),
         labels=list(data.labels),

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from train import methods
 from train.config import MethodConfig, TrainingConfig
@@ -45,6 +45,15 @@ class PlannedRun:
     def __str__(self) -> str:
         share = "" if self.options.fraction == 1 else f", {self.options.fraction:g} of the rows"
         return f"{self.name}, seed {self.options.seed}{share}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    state: Literal["finished", "interrupted", "failed"]
+    reason: str = ""
+    """Why it failed."""
 
 
 def method_and_kind(word: str) -> tuple[str, str]:

@@ -36,6 +36,10 @@ class Prepared:
     command: str
     commit: str | None
     """Of the checkout, read before training: later it may be another."""
+    resolved: MethodConfig
+    """The config, with models in the place of those that it names and that had to be trained."""
+    members_seconds: float = 0.0
+    """Of training those."""
 
 
 def load_split(options: DataOptions) -> tuple[MultiLabelData, Split]:
@@ -91,6 +95,7 @@ def prepare(method_name: str, config: MethodConfig, options: RunOptions, command
         run=run,
         command=command,
         commit=revision(),
+        resolved=config,
     )
 
 

@@ -11,18 +11,18 @@ import json
 import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 from train.errors import UserError
 from train.interruption import interruptions
 from train.loop import Position
-from train.planned import PlannedRun
+from train.members import with_members
+from train.planned import Outcome, PlannedRun
 from train.preparing import prepare
 from train.training import Display, train
 
@@ -40,15 +40,6 @@ class Watcher(Protocol):
 
     def ended(self, run: PlannedRun, outcome: Outcome) -> None:
         """It is finished, or was interrupted, or has failed."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    state: Literal["finished", "interrupted", "failed"]
-    reason: str = ""
-    """Why it failed."""
 
 
 def train_all(runs: Sequence[PlannedRun], jobs: int, watcher: Watcher) -> dict[PlannedRun, Outcome]:
@@ -93,7 +84,12 @@ def train_planned(run: PlannedRun, display: Display) -> Outcome:
     # Without a state nothing of an earlier attempt can be used.
     options = dataclasses.replace(run.options, resume=has_state, overwrite=not has_state)
     try:
-        prepared = prepare(run.method, run.config, options, run.command)
+        prepared = with_members(
+            prepare(run.method, run.config, options, run.command),
+            lambda member: train_planned(member, display),
+        )
+        if prepared is None:
+            return Outcome("interrupted")
         result = train(prepared, display)
     except UserError as error:
         return Outcome("failed", str(error))

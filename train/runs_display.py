@@ -9,8 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from train.display import SHOWN_SET_METRICS
 from train.evidence import kept_scores, read_metrics, record_of
-from train.planned import PlannedRun
-from train.running import Outcome
+from train.planned import Outcome, PlannedRun
 
 
 class RunsDisplay:

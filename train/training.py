@@ -121,8 +121,8 @@ def _memory_in_words(prepared: Prepared) -> Iterator[None]:
 
 def _train_in_one_go(prepared: Prepared) -> Result:
     started = time.monotonic()
-    predictor = methods.load(prepared.method_name).fit(prepared.config, prepared.problem)
-    position = Position(seconds=time.monotonic() - started)
+    predictor = methods.load(prepared.method_name).fit(prepared.resolved, prepared.problem)
+    position = Position(seconds=prepared.members_seconds + time.monotonic() - started)
     _write_settings(prepared)
     judgement = _finish(prepared, predictor, {}, position, finished=True)
     return Result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -84,3 +85,31 @@ def test_the_base_of_seal_sees_the_logits_of_the_task_net(dense_problem):
     x, y = dense_problem.train.x.take(rows), dense_problem.train.y.take(rows)
     expected = losses.asymmetric(method.predictor(x), y)
     torch.testing.assert_close(method.step(x, y)["asl"], expected.detach())
+
+
+def test_the_base_of_seal_takes_settings(dense_problem):
+    settings = {"loss_steps": 1, "energy_weight": 0.0}
+    plain = step(seal, dense_problem, **settings)["cross_entropy"]
+    same = step(
+        seal, dense_problem, base="asl:positive_gamma=0,negative_gamma=0,shift=0", **settings
+    )
+    torch.testing.assert_close(same["asl"], plain)
+    other = step(seal, dense_problem, base="asl:shift=0.3", **settings)
+    assert other["asl"] < step(seal, dense_problem, base="asl", **settings)["asl"]
+
+
+@pytest.mark.parametrize(
+    ("base", "sentence"),
+    [
+        ("asl:0.5", "--base must be NAME or NAME:FIELD=VALUE"),
+        ("asl:shift=", "--base must be NAME or NAME:FIELD=VALUE"),
+        ("asl:gama=1", "--base asl has an unknown key 'gama'"),
+        ("asl:shift=no", "--base must be NAME or NAME:FIELD=VALUE"),
+        ('asl:shift="x"', "--base asl: shift must be float, got 'x'"),
+        ("asl:shift=2", "--shift must be"),
+    ],
+)
+def test_settings_of_a_base_that_cannot_be_are_told(base, sentence, dense_problem):
+    with pytest.raises(ConfigError, match=re.escape(sentence)) as told:
+        step(seal, dense_problem, base=base)
+    assert "\n" not in str(told.value)

@@ -17,6 +17,13 @@ it (`--plus`, SEAL's `--base`):
 
     loss(config, problem) -> Loss    logits and targets -> a scalar
 
+One that is made of other models, some of which may have to be trained first (`train/members.py`):
+
+    untrained(config)                those, as METHOD[:KIND][@PRESET]
+    check_member(method, settings, shape)
+                                     refuses what could not be one
+    with_models(config, folders)     the config with their run folders in their place
+
 One that does more than labels of rows says what in TASKS: names of `train.data.dataset.Task`.
 """
 
@@ -25,10 +32,13 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import tomllib
 from types import ModuleType
+from typing import Any
 
 from torch import Tensor
 
+from train.config import config_from
 from train.errors import ConfigError, did_you_mean
 from train.feedforward import Loss, added_names
 from train.problem import Problem
@@ -57,23 +67,38 @@ def check_task(name: str, task: str) -> None:
         raise ConfigError(f"{name} does not do {task}: use {able}")
 
 
-def default_loss(name: str, problem: Problem, *, option: str) -> Loss:
-    """The loss of a method with its defaults; `option` is what asked for it."""
+def loss_of(text: str, problem: Problem, *, option: str) -> Loss:
+    """The loss of a method, NAME[:FIELD=VALUE[,FIELD=VALUE]], with its defaults for other fields.
+
+    `option` is what asked for it.
+    """
+    name, _, settings = text.partition(":")
     offering = [each for each in available() if hasattr(load(each), "loss")]
     if name not in offering:
         raise ConfigError(
             f"{option}: {name!r} is not the loss of a method; {did_you_mean(name, offering)}"
         )
     module = load(name)
-    loss: Loss = module.loss(module.Config(), problem)
+    config = config_from(_settings(settings, option), module.Config, source=f"{option} {name}")
+    loss: Loss = module.loss(config, problem)
     return loss
+
+
+def _settings(text: str, option: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.replace(",", "\n"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{option} must be NAME or NAME:FIELD=VALUE[,FIELD=VALUE], such as "
+            f"asl:positive_gamma=0,shift=0.1, got {text!r} behind the name"
+        ) from error
 
 
 def added_losses(plus: str, problem: Problem) -> dict[str, Loss]:
     """The losses that `--plus` adds, times their weights, by what they are logged as."""
     return {
         f"plus_{name}": functools.partial(
-            _weighted, default_loss(name, problem, option="--plus"), weight
+            _weighted, loss_of(name, problem, option="--plus"), weight
         )
         for name, weight in added_names(plus).items()
     }

@@ -2,16 +2,18 @@
 
     P(y_l = 1 | x) = 1/M sum over models m of sigmoid(logit_m,l(x))
 
-Models are trained before, by any method on the same rows, and named by their run folders; those
-that are fitted in one go can be named by their method and are fitted here. Nothing is trained
-beyond that: thresholds are chosen on the validation rows as for every method.
+Models of any methods on the same rows. Those that were trained before are named by their run
+folders; those that are fitted in one go can be named by their method and are fitted here; others
+that are named by it are trained first (`train/members.py`). Thresholds are chosen on the validation
+rows as for every method.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ class Config(MethodConfig):
     """Which models."""
 
     members: tuple[str, ...] = ("br", "mlknn")
-    """Run folders or model.pt files; or methods that are fitted in one go, with their defaults."""
+    """Run folders or model.pt files; or METHOD[:KIND][@PRESET], which are trained for this."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,12 +72,14 @@ class _Member:
 
     def network(self, shape: Shape) -> nn.Module:
         """Untrained."""
-        network: nn.Module = methods.load(self.method).predictor(self.settings(), shape)
-        if isinstance(network, GradientInference):
-            raise ConfigError(
-                f"{self.method} predicts by gradient descent, not by one pass: leave it out"
-            )
-        return network
+        return _network(self.method, self.settings(), shape)
+
+
+def _network(method: str, settings: MethodConfig, shape: Shape) -> nn.Module:
+    network: nn.Module = methods.load(method).predictor(settings, shape)
+    if isinstance(network, GradientInference):
+        raise ConfigError(f"{method} predicts by gradient descent, not by one pass: leave it out")
+    return network
 
 
 def _described(text: str) -> str:
@@ -86,16 +90,41 @@ def _described(text: str) -> str:
             values = _model(path)
             found = _Member(values["method"], values["config"], str(path))
             text = json.dumps(vars(found), separators=(",", ":"))
-    member = _Member.of(text)
-    if member.method == "ensemble":
+    method = _Member.of(text).method if text.startswith("{") else _method(text)
+    if method == "ensemble":
         raise ConfigError("an ensemble cannot be a member: name its members")
-    if member.method not in methods.available():
-        raise ConfigError(
-            f"--members: there is no run folder, model.pt or method {member.method!r}"
-        )
-    if not text.startswith("{") and not hasattr(methods.load(text), "fit"):
-        raise ConfigError(f"--members: train {text} first, then name its run folder")
+    if method not in methods.available():
+        raise ConfigError(f"--members: there is no run folder, model.pt or method {method!r}")
     return text
+
+
+def untrained(config: Config) -> list[str]:
+    """The members that are to be trained before this can be fitted: METHOD[:KIND][@PRESET]."""
+    return [text for text in config.members if _is_untrained(text)]
+
+
+def check_member(method: str, settings: MethodConfig, shape: Shape) -> None:
+    """Refuse what could not be a member once it is trained."""
+    with torch.device("meta"):
+        _network(method, settings, shape)
+
+
+def with_models(config: Config, folders: Sequence[Path]) -> Config:
+    """The config with run folders in the place of those members, in their order."""
+    left = iter(folders)
+    members = (str(next(left)) if _is_untrained(text) else text for text in config.members)
+    return replace(config, members=tuple(members))
+
+
+def _is_untrained(text: str) -> bool:
+    if text.startswith("{"):
+        return False
+    method = _method(text)
+    return method != text or not hasattr(methods.load(method), "fit")
+
+
+def _method(text: str) -> str:
+    return re.split("[:@]", text, maxsplit=1)[0]
 
 
 def _model(path: Path) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Config(TokenConfig):
     loss: Literal["nce", "ranking", "regression", "regression-s", "margin"] = "nce"
     """What the loss-net learns from."""
     base: str = "ce"
-    """Method whose loss, with its defaults, the task-net learns from beside the energy."""
+    """Method whose loss the task-net learns from beside the energy: NAME[:FIELD=VALUE[,...]]."""
     static: bool = False
     """Train the loss-net before the task-net, not beside it (nce, regression, margin)."""
     lr: float = 1e-3
@@ -198,8 +198,8 @@ class Seal(Method):
     def __init__(self, config: Config, problem: Problem) -> None:
         self.config = config
         self.structure = structure_of(problem.shape)
-        self.base_loss = methods.default_loss(config.base, problem, option="--base")
-        self.base_name = "cross_entropy" if config.base == "ce" else config.base
+        self.base_loss = methods.loss_of(config.base, problem, option="--base")
+        self.base_name = "cross_entropy" if config.base == "ce" else config.base.partition(":")[0]
         self.predictor = predictor(config, problem.shape).to(problem.device)
         self.loss_net = loss_net(config, problem.shape).to(problem.device)
         self.optimizer = TaskOptimizer(

@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 import train.cli
+import train.commands
 from train.checkpoint import load_checkpoint
 from train.methods.ensemble import MeanProbability
+from train.planned import Outcome
 
 ROWS = 90
 
@@ -97,7 +99,9 @@ def test_the_mean_is_exact_near_0_and_1(scale):
     [
         (["ce-0"], [], "--members must name two models or more, got 1"),
         (["ce-0", "nothing"], [], "there is no run folder, model.pt or method 'nothing'"),
-        (["ce-0", "seal"], [], "train seal first, then name its run folder"),
+        (["ce-0", "seal:margins"], [], "there is no kind 'margins' of method seal"),
+        (["ce-0", "ce@no.toml"], [], "no.toml"),
+        (["ce-0", "dvn"], [], "dvn predicts by gradient descent, not by one pass"),
         (["ce-0", "ce-1"], ["--split-seed", "1"], "was trained on other rows"),
         (["ce-0", "ce-1"], ["--scaling", "none"], "was trained on other rows"),
         (["ce-0", "my.npz"], [], "my.npz"),
@@ -119,3 +123,69 @@ def test_energies_and_ensembles_are_no_members(runs, capsys):
     assert run("ensemble", "--members", "ce-0", "ce-1", "--out", "two") == 0
     assert run("ensemble", "--members", "ce-0", "two", "--out", "all") == 2
     assert "an ensemble cannot be a member" in capsys.readouterr().err
+
+
+def write_preset(lr: float) -> None:
+    Path("few.toml").write_text(f"epochs = 2\nlr = {lr}\n", encoding="utf-8")
+
+
+def test_members_named_by_their_method_are_trained_first(runs, capsys):
+    write_preset(0.01)
+    named = "ensemble", "--members", "ce@few.toml", "mlknn", "ce@few.toml", "--seed", "1"
+    assert run(*named, "--out", "all") == 0
+    assert "ce, preset few.toml, seed 3:" in capsys.readouterr().out
+    x = np.load("my.npz")["x"]
+    assert run("mlknn", "--out", "mlknn-run") == 0
+    members = ["all/members/ce-2", "all/members/ce-3", "mlknn-run"]
+    expected = np.mean([probabilities(f"{name}/model.pt", x) for name in members], 0)
+    np.testing.assert_allclose(probabilities("all/model.pt", x), expected, atol=1e-6)
+    metrics = json.loads(Path("all/metrics.json").read_text())
+    assert metrics["config"]["members"] == ["ce@few.toml", "mlknn", "ce@few.toml"]
+    trained = [json.loads(Path(name, "metrics.json").read_text()) for name in members[:2]]
+    assert metrics["seconds"] >= sum(each["seconds"] for each in trained)
+    assert all(each["epochs"] == 2 for each in trained)
+
+
+def test_members_see_the_rows_of_the_ensemble(runs):
+    write_preset(0.01)
+    same = "--scaling", "none", "--split", "50/20/30", "--split-seed", "3", "--fraction", "0.5"
+    assert run("ensemble", "--members", "ce@few.toml", "br", *same, "--out", "all") == 0
+    ours, theirs = (
+        json.loads(Path(name, "metrics.json").read_text()) for name in ("all", "all/members/ce-0")
+    )
+    assert theirs["split"] == ours["split"]
+    assert theirs["config"]["scaling"] == "none"
+
+
+def test_the_same_command_goes_on_where_it_was_interrupted(runs, monkeypatch, capsys):
+    write_preset(0.01)
+    named = "ensemble", "--members", "ce@few.toml", "ce@few.toml", "--out", "all"
+    trained = train.commands.train_planned
+
+    def interrupted_at_the_second(member, display):
+        return trained(member, display) if member.options.seed == 0 else Outcome("interrupted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(train.commands, "train_planned", interrupted_at_the_second)
+        assert run(*named) == 130
+    assert "go on with:" in capsys.readouterr().out
+    assert not Path("all/model.pt").exists()
+    first = json.loads(Path("all/members/ce-0/metrics.json").read_text())
+    assert run(*named) == 0
+    again = json.loads(Path("all/members/ce-0/metrics.json").read_text())
+    assert again["seconds"] == first["seconds"]
+    assert load_checkpoint(Path("all/model.pt")).method == "ensemble"
+
+
+def test_other_settings_need_overwrite(runs, capsys):
+    write_preset(0.01)
+    named = "ensemble", "--members", "ce@few.toml", "ce@few.toml", "--out", "all"
+    assert run(*named) == 0
+    write_preset(0.02)
+    Path("all/model.pt").unlink()
+    for name in ("metrics.json", "split.npz", "config.toml"):
+        Path("all", name).unlink()
+    assert run(*named) == 2
+    assert "has --lr 0.01, not 0.02" in capsys.readouterr().err
+    assert run(*named, "--overwrite") == 0
+    assert "lr = 0.02" in Path("all/members/ce-0/config.toml").read_text()
