@@ -17,16 +17,12 @@ from rich.console import Console
 
 from train.checkpoint import Checkpoint, load_checkpoint
 from train.data import MultiLabelData, load_dataset
-from train.data.dataset import ImageShape
 from train.errors import EXIT_OK, ConfigError
-from train.imaging import WHITE
+from train.report.masks import SHOWN_IMAGES, mask_grid
 from train.run import RunFolder, write_bytes
-from train.scoring import mask_metrics
-from train.thresholds import FIXED_THRESHOLD
 
 DESCRIPTION = "Draw test images with their true masks and the masks of finished runs."
 EXAMPLE = "example: python -m train masks runs/weizmann_horses/ce-0 runs/weizmann_horses/seal-0"
-CELL_INCHES = 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +31,7 @@ class MasksOptions:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
     """Run folders of finished runs on the same images."""
-    images: int = 8
+    images: int = SHOWN_IMAGES
     """Test images, the first ones."""
     out: Path | None = None
     """The PNG to write; unless told masks.png in the first run folder."""
@@ -59,7 +55,7 @@ def masks_command(console: Console, argv: Sequence[str]) -> int:
     }
     out = options.out or options.runs[0] / "masks.png"
     try:
-        write_bytes(out, figure_of(data, rows, named))
+        write_bytes(out, _png(mask_grid(data, rows, named)))
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror}; choose another --out") from error
     console.print(f"saved {out}", highlight=False, soft_wrap=True)
@@ -88,31 +84,10 @@ def scores_of(checkpoint: Checkpoint, data: MultiLabelData, rows: np.ndarray) ->
     return logits.sigmoid().numpy()
 
 
-def figure_of(data: MultiLabelData, rows: np.ndarray, named: dict[str, np.ndarray]) -> bytes:
-    """A PNG with a column for each image; lines are the image, the truth and each run."""
-    image = data.image
-    assert image is not None  # noqa: S101 - see `masks_command`
-    assert isinstance(data.inputs, np.ndarray)  # noqa: S101 - images are
-    truth = data.targets[rows].toarray()
-    shown = {"image": data.inputs[rows] / WHITE, "truth": truth.astype(float)}
-    for name, scores in named.items():
-        iou = mask_metrics(scores, data.targets[rows], FIXED_THRESHOLD)["mean_iou"]
-        shown[f"{name}\nIoU {iou:.3f}"] = (scores >= FIXED_THRESHOLD).astype(float)
-    size = (CELL_INCHES * (len(rows) + 1), CELL_INCHES * len(shown))
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(shown), len(rows), squeeze=False)
-    for line, (name, values) in zip(grid, shown.items(), strict=True):
-        line[0].set_ylabel(name, fontsize=8)
-        for axes, row in zip(line, values, strict=True):
-            axes.imshow(_grid(row, image), cmap="gray", vmin=0, vmax=1)
-            axes.set(xticks=[], yticks=[])
+def _png(figure: Figure) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=120, metadata={"Software": None})
     return stream.getvalue()
-
-
-def _grid(row: np.ndarray, image: ImageShape) -> np.ndarray:
-    return row.reshape(image.height, image.width, -1).squeeze()
 
 
 def _parse(argv: Sequence[str]) -> MasksOptions:

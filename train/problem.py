@@ -224,7 +224,7 @@ def make_problem(
     if not isinstance(inputs, TokenRows):
         fitted = (
             _fit_scaling(inputs, split.train, scaling)
-            if data.image is None
+            if data.image is None or scaling == "none"
             else _brightness(inputs.shape[1])
         )
         if fitted is None and _density(inputs) <= GREATEST_DENSITY:

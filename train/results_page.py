@@ -44,7 +44,10 @@ NOT_RUN = "no run"
 
 
 def results_page(folder: Path, stem: str = "results") -> str:
-    """The whole page; figures of that stem are drawn beside it."""
+    """The whole page; figures of that stem are drawn beside it.
+
+    What there is to say about a data set beside its rows stands in `DATASET.md` among them.
+    """
     by_dataset = all_results(folder)
     parts = [HEAD]
     parts.append(standings_section([r for records in by_dataset.values() for r in records], stem))
@@ -55,6 +58,7 @@ def results_page(folder: Path, stem: str = "results") -> str:
             members = [record for record in records if record.table == table]
             parts.append(_section(members, _comparable(members[0], splits)))
         parts += [_sweep_section(sweep, stem) for sweep in find_sweeps(records)]
+        parts += [f"\n{note.read_text('utf-8')}" for note in folder.glob(f"{dataset}.md")]
     return "".join(parts) if by_dataset else HEAD + EMPTY
 
 

@@ -42,8 +42,13 @@ def test_pictures_from_training_to_served_masks(run, serving, tmp_path):
     run("train", "masks", "runs/squares/ce-0", "runs/squares/seal-0", "--images", "2")
     with Image.open(runs / "ce-0" / "masks.png") as drawn:
         assert drawn.size[0] > 100
-    refused = run("train", "report", "runs/squares/ce-0", code=2)
-    assert "python -m train masks" in refused.stderr
+    reported = run("train", "report", "runs/squares/ce-0", "runs/squares/seal-0")
+    assert f"{scores['fixed']['mean_iou']:.4f}" in reported.stdout
+    page = (runs / "ce-0" / "report.html").read_text()
+    for part in ("mean image IoU", "images of 16 x 16 pixels", "the first test images, at 0.5"):
+        assert part in page
+    # Three figures: both runs, and each by itself; of 3 test images, their masks and the runs'.
+    assert page.count("<image ") == (2 + 2) * 3 + 2 * (2 + 1) * 3
 
     assert "images of 16 x 16" in run("export", "runs/squares/ce-0/model.pt").stdout
     with torch.no_grad():

@@ -153,6 +153,12 @@ def page_of(records: list[Record], folder: Path) -> str:
     return results_page(folder)
 
 
+def test_notes_of_a_data_set_are_shown_below_its_tables(tmp_path, record):
+    (tmp_path / "genbase.md").write_text("### What was left out\n", encoding="utf-8")
+    page = page_of([record(), record(dataset="zoo")], tmp_path)
+    assert page.index("## genbase") < page.index("### What was left out") < page.index("## zoo")
+
+
 def test_the_page_shows_ours_beside_the_papers(tmp_path, record):
     page = page_of([record(value=0.46), record(seed=1, value=0.48), record("dvn")], tmp_path)
     # SEAL's Table 1 has 47.37 and 77.92, and a doubtful 37.82 for a method without a run.

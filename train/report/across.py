@@ -6,31 +6,43 @@ from collections.abc import Iterator, Sequence
 
 from train.compare_display import paper_rows, score_title
 from train.display import SHOWN_RANKING_METRICS, SHOWN_SET_METRICS
-from train.evidence import Mean, Record, goodness, mean_score, record_of
+from train.evidence import MASK_SCORES, Mean, Record, goodness, mean_score, record_of
 from train.published import published
 from train.report import figures
 from train.report.calibration import calibration_table, of_run
 from train.report.labels import change_tables, comparable
+from train.report.masks import masks_of_runs
 from train.report.runs import FinishedRun
 from train.report.sections import Section, picture
 from train.report.study import Study
 from train.report.tables import Column, Row, Table
 
-COMPARED = ("example_f1", "micro_f1", "macro_f1", "subset_accuracy", "precision@1", "map_by_label")
+COMPARED = (
+    "mean_iou",
+    "global_iou",
+    "pixel_accuracy",
+    "example_f1",
+    "micro_f1",
+    "macro_f1",
+    "subset_accuracy",
+    "precision@1",
+    "map_by_label",
+)
 
 
 def comparison_table(dataset: str, runs: Sequence[FinishedRun]) -> Table:
     """One row a run, the usual metrics of its test rows."""
     names = SHOWN_SET_METRICS | SHOWN_RANKING_METRICS
+    first = "mean_iou" if runs[0].has_masks else "example_f1"
     rows = [
         [run.name, run.kind, run.checkpoint.seed, *(run.fixed.get(key) for key in COMPARED),
-         run.metrics["scores"]["tuned"]["example_f1"]]
+         run.metrics["scores"]["tuned"][first]]
         for run in runs
     ]  # fmt: skip
     return Table(
         f"test scores on {dataset}",
         [Column("run"), Column("method"), Column("seed", "d"),
-         *(Column(names[key], ".4f") for key in COMPARED), Column("example-F1, tuned", ".4f")],
+         *(Column(names[key], ".4f") for key in COMPARED), Column(f"{names[first]}, tuned", ".4f")],
         rows,
         "test rows, threshold 0.5 but in the last column"
         if all(comparable(runs[0], run) for run in runs)
@@ -42,6 +54,8 @@ def comparison_table(dataset: str, runs: Sequence[FinishedRun]) -> Table:
 def leaderboard_table(runs: Sequence[FinishedRun], scores: Sequence[str]) -> Table:
     """Mean and deviation over the seeds of each setting; the best of the first score first."""
     rows: list[Row] = []
+    if runs[0].has_masks:
+        scores = [score for score in MASK_SCORES if score.startswith("fixed.")]
     for members in by_setting([record_of(run.metrics) for run in runs]):
         first = members[0]
         seconds = sum(record.seconds for record in members) / len(members)
@@ -104,7 +118,9 @@ def comparison_section(
     trained = [run for run in runs if run.history]
     if trained:
         section.add(picture(figures.validation_curves(trained), "learning, a line a run"))
-    bars = figures.slice_bars(detailed)
+    if runs[0].has_masks:
+        section.add(picture(masks_of_runs(detailed), "the first test images, at 0.5"))
+    bars = None if runs[0].has_masks else figures.slice_bars(detailed)
     if bars:
         section.add(picture(bars, "labels by their training rows"))
     curves = figures.reliability_curves({run.name: of_run(run).of_all_labels() for run in detailed})
@@ -137,6 +153,8 @@ def change_sections(runs: Sequence[FinishedRun]) -> list[Section]:
 def _pairs_to_compare(runs: Sequence[FinishedRun]) -> Iterator[tuple[FinishedRun, FinishedRun]]:
     """The first `ce` run of a data set, or else its first run, with each of the others."""
     for dataset in dict.fromkeys(run.dataset for run in runs):
-        group = [run for run in runs if run.dataset == dataset]
+        group = [run for run in runs if run.dataset == dataset and not run.has_masks]
+        if not group:
+            continue
         base = next((run for run in group if run.checkpoint.method == "ce"), group[0])
         yield from ((base, run) for run in group if run is not base and comparable(base, run))

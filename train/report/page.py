@@ -31,6 +31,7 @@ from train.report.labels import (
     set_size_table,
     slice_tables,
 )
+from train.report.masks import mask_threshold_curves, masks_of_runs
 from train.report.relations import agreement_table, label_maps, pair_tables
 from train.report.representation import (
     USUAL_SHARE,
@@ -87,6 +88,9 @@ def score_table(run: FinishedRun) -> Table:
 
 
 def _run_sections(run: FinishedRun, anchor: str) -> list[Section]:
+    if run.has_masks:
+        return [_settings(run, anchor), _learning(run, anchor), _calibration(run, anchor),
+                _masks(run, anchor)]  # fmt: skip
     return [
         _settings(run, anchor),
         _learning(run, anchor),
@@ -106,14 +110,14 @@ def _epochs(run: FinishedRun) -> str:
 
 def _settings(run: FinishedRun, anchor: str) -> Section:
     section = Section(f"{run.name}: {run.kind} on {run.dataset}", anchor)
-    split, shape = run.metrics["split"], run.checkpoint.shape
+    split = run.metrics["split"]
     section.add(
         score_table(run),
         paper_table([run]),
         Text(
-            f"{shape['n_features']:,} features, {shape['n_labels']:,} labels; {split['train']:,} "
-            f"training, {split['validation']:,} validation and {split['test']:,} test rows (split "
-            f"{split['rule']}); seed {run.checkpoint.seed}; {_epochs(run)}"
+            f"{_sizes(run)}; {split['train']:,} training, {split['validation']:,} validation and "
+            f"{split['test']:,} test rows (split {split['rule']}); seed {run.checkpoint.seed}; "
+            f"{_epochs(run)}"
             f"{run.metrics['seconds']:,.1f} s of training."
         ),
         Text(run.metrics["command"], is_code=True),
@@ -121,6 +125,13 @@ def _settings(run: FinishedRun, anchor: str) -> Section:
         environment_table(run),
     )
     return section
+
+
+def _sizes(run: FinishedRun) -> str:
+    image, shape = run.data.image, run.checkpoint.shape
+    if image is not None:
+        return f"images of {image.height} x {image.width} pixels"
+    return f"{shape['n_features']:,} features, {shape['n_labels']:,} labels"
 
 
 def _used_settings(run: FinishedRun) -> dict[str, Any]:
@@ -148,6 +159,10 @@ def _learning(run: FinishedRun, anchor: str) -> Section:
     section = Section("Learning and thresholds", f"{anchor}-learning", level=3)
     if run.history:
         section.add(picture(figures.learning_curves(run), "learning curves"))
+    if run.has_masks:
+        curves = mask_threshold_curves(run)
+        section.add(picture(curves, "line: 0.5; dots: the best threshold for validation images"))
+        return section
     section.add(
         picture(
             figures.threshold_curves(run),
@@ -189,6 +204,12 @@ def _labels(run: FinishedRun, anchor: str) -> Section:
         confusion_table(run),
         label_table(run, scores),
     )
+    return section
+
+
+def _masks(run: FinishedRun, anchor: str) -> Section:
+    section = Section("Masks", f"{anchor}-masks", level=3)
+    section.add(picture(masks_of_runs([run]), "the first test images, at 0.5"))
     return section
 
 

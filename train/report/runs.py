@@ -44,6 +44,7 @@ class FinishedRun:
     checkpoint: Checkpoint
     metrics: dict[str, Any]
     history: list[dict[str, float]]
+    data: MultiLabelData
     problem: Problem
     validation_scores: np.ndarray
     test_scores: np.ndarray
@@ -55,6 +56,11 @@ class FinishedRun:
     def dataset(self) -> str:
         """Name of its data set."""
         return self.checkpoint.dataset
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether its rows are images, and labels their pixels."""
+        return self.checkpoint.task == "segmentation"
 
     @property
     def fixed(self) -> dict[str, float]:
@@ -154,11 +160,11 @@ def _short_names(folders: Sequence[Path]) -> list[str]:
 def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> FinishedRun:
     run = RunFolder(folder)
     checkpoint, metrics = load_checkpoint(run.model), _json(run.metrics)
-    if checkpoint.task != "multilabel":
-        told = "images, and reports are about labels of rows: python -m train masks draws its masks"
-        if checkpoint.task == "tagging":
-            told = "words, and reports are about labels of rows: metrics.json has F1 by role"
-        raise ConfigError(f"{folder} was trained on {told}")
+    if checkpoint.task == "tagging":
+        raise ConfigError(
+            f"{folder} was trained on words, and reports are about labels of rows and masks: "
+            "metrics.json has F1 by role"
+        )
     # Runs from before `data` was recorded have the name of the data set alone.
     source = metrics.get("data") or {"dataset": checkpoint.dataset}
     key = json.dumps(source, sort_keys=True)
@@ -180,6 +186,7 @@ def _load(folder: Path, name: str, loaded: dict[str, MultiLabelData]) -> Finishe
         checkpoint=checkpoint,
         metrics=metrics,
         history=_history(run),
+        data=loaded[key],
         problem=problem,
         validation_scores=validation,
         test_scores=test,
