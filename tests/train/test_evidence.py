@@ -155,8 +155,9 @@ def page_of(records: list[Record], folder: Path) -> str:
 
 def test_notes_of_a_data_set_are_shown_below_its_tables(tmp_path, record):
     (tmp_path / "genbase.md").write_text("### What was left out\n", encoding="utf-8")
-    page = page_of([record(), record(dataset="zoo")], tmp_path)
-    assert page.index("## genbase") < page.index("### What was left out") < page.index("## zoo")
+    add_results([record(), record(dataset="zoo")], tmp_path)
+    page = results_page(tmp_path)
+    assert page.index("\n## genbase") < page.index("What was left out") < page.index("\n## zoo")
 
 
 def test_the_page_shows_ours_beside_the_papers(tmp_path, record):
