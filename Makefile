@@ -31,8 +31,8 @@ test: $(VENV)/.dev  ## run all tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
 fuzz: $(VENV)/.dev  ## the long form of tests that draw at random or install much
-	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 LABELWRIGHT_FUZZ=55 LABELWRIGHT_INSTALL=1 LABELWRIGHT_SCORED=1000000 $(PY) -m pytest -n auto --dist worksteal --timeout 6000 \
-		tests/guided tests/pipeline/test_killed.py tests/serve/test_fuzz.py tests/serve/test_openapi.py tests/serve/test_kserve.py tests/serve/test_score_ray.py tests/train/data/test_fuzz.py
+	OMP_NUM_THREADS=1 LABELWRIGHT_KILLS=20 LABELWRIGHT_FUZZ=55 LABELWRIGHT_INSTALL=1 LABELWRIGHT_SCORED=1000000 LABELWRIGHT_TABLES=1 $(PY) -m pytest -n auto --dist worksteal --timeout 6000 \
+		tests/guided tests/pipeline/test_killed.py tests/pipeline/test_seal_table.py tests/serve/test_fuzz.py tests/serve/test_openapi.py tests/serve/test_kserve.py tests/serve/test_score_ray.py tests/train/data/test_fuzz.py
 
 coverage: $(VENV)/.dev  ## every line and branch of the client is run by its tests, or this fails
 	$(PY) -m pytest tests/clients --cov=labelwright_client --cov-branch --cov-report=term-missing --cov-fail-under=100
