@@ -15,7 +15,7 @@ from train.errors import EXIT_OK, ConfigError, needs_extra
 from train.evidence import add_results, all_results, read_metrics, record_of, run_folders
 from train.results_page import results_page, sweep_figure_name, swept_scores
 from train.run import write_text
-from train.standings_page import figure_name, paper_standings
+from train.standings_page import figure_name, standings_by_field
 from train.sweeps import find_sweeps
 
 DESCRIPTION = """\
@@ -54,19 +54,19 @@ def results_command(console: Console, argv: Sequence[str]) -> int:
 
 
 def _write_page(page: Path, results: Path) -> None:
-    """The page, and beside it figures: of papers whose data sets have runs enough, of sweeps."""
+    """The page, and beside it figures: of standings over data sets, of sweeps."""
     records = [record for rows in all_results(results).values() for record in rows]
-    standings, sweeps = paper_standings(records), find_sweeps(records)
+    standings, sweeps = standings_by_field(records), find_sweeps(records)
     if standings or sweeps:
         with needs_extra("report", "the figures of the page"):
             from train.report.ranking import (  # noqa: PLC0415 - may be missing
                 critical_difference_diagram,
             )
             from train.report.sweep import sweep_curves  # noqa: PLC0415 - may be missing
-        for paper, by_score in standings.items():
+        for field, by_score in standings.items():
             score, stands = next(iter(by_score.items()))
             figure = critical_difference_diagram(stands, f"mean rank by {score_title(score)}")
-            write_text(page.with_name(figure_name(page.stem, paper)), figure)
+            write_text(page.with_name(figure_name(page.stem, field)), figure)
         for sweep in sweeps:
             figure = sweep_curves(sweep, swept_scores(sweep))
             write_text(page.with_name(sweep_figure_name(page.stem, sweep)), figure)

@@ -20,46 +20,81 @@ sets only large differences can be told from chance.
 """
 
 
-def paper_standings(records: Sequence[Record]) -> dict[str, dict[str, Standing]]:
-    """By paper and score; nothing of papers that share too few data sets with us."""
+EVERYWHERE = "All data sets"
+EVERYWHERE_HEAD = """
+Every data set once, cut the way in which most methods were run, all training rows; methods with
+their presets, or with their defaults where a data set has none."""
+
+
+def standings_by_field(records: Sequence[Record]) -> dict[str, dict[str, Standing]]:
+    """By paper, or all data sets, and score; nothing of what shares too few data sets with us."""
     found: dict[str, dict[str, Standing]] = {}
-    for report in reports():
-        for score in (score for score in DEFAULT_SCORES if score in report.scores):
-            stands = standing(_means(records, report, score))
+    for name, by_score in _fields(records).items():
+        for score, means in by_score.items():
+            stands = standing(means)
             if stands is not None:
-                found.setdefault(report.paper.name, {})[score] = stands
+                found.setdefault(name, {})[score] = stands
     return found
 
 
-def figure_name(stem: str, paper: str) -> str:
-    """The file beside the page that draws the ranks by a paper's first score."""
-    return f"{stem}-{paper.lower().replace('-', '')}.svg"
+def figure_name(stem: str, field: str) -> str:
+    """The file beside the page that draws the ranks by a field's first score."""
+    return f"{stem}-{field.lower().replace('-', '').replace(' ', '-')}.svg"
 
 
 def standings_section(records: Sequence[Record], stem: str) -> str:
-    """Tables and figures; nothing where no paper's data sets have runs."""
-    standings = paper_standings(records)
+    """Tables and figures; nothing where too few data sets have runs."""
+    fields = _fields(records)
+    standings = standings_by_field(records)
     parts = [HEAD] if standings else []
-    for report in reports():
-        if report.paper.name in standings:
-            by_score = standings[report.paper.name]
-            first, stands = next(iter(by_score.items()))
-            lines = ["", f"### {report.paper.name}", "", f"On {', '.join(stands.datasets)}.", ""]
-            picture = figure_name(stem, report.paper.name)
-            lines += [*_ranks(by_score), "", f"![mean ranks by {score_title(first)}]({picture})"]
-            lines += _pairs(_means(records, report, first), score_title(first))
-            parts.append("\n".join(lines) + "\n")
+    for name, by_score in standings.items():
+        first, stands = next(iter(by_score.items()))
+        lines = ["", f"### {name}", *[EVERYWHERE_HEAD] * (name == EVERYWHERE), ""]
+        lines += [f"On {', '.join(stands.datasets)}.", ""]
+        picture = figure_name(stem, name)
+        lines += [*_ranks(by_score), "", f"![mean ranks by {score_title(first)}]({picture})"]
+        lines += _pairs(fields[name][first], score_title(first))
+        parts.append("\n".join(lines) + "\n")
     return "".join(parts)
 
 
-def _means(records: Sequence[Record], report: Report, score: str) -> Means:
-    """Of runs on all training rows of the paper's split."""
+def _fields(records: Sequence[Record]) -> dict[str, dict[str, Means]]:
+    """Means over seeds by score: of each paper on its data sets, and of all data sets."""
+    plain = [r for r in records if r.fraction == 1 and r.split_seed == 0 and not r.changed]
+    fields = {
+        report.paper.name: {
+            score: _means([r for r in plain if _is_theirs(r, report)], score)
+            for score in DEFAULT_SCORES
+            if score in report.scores
+        }
+        for report in reports()
+    }
+    usual = _most_run([record for record in plain if record.preset == "auto"])
+    return {**fields, EVERYWHERE: {score: _means(usual, score) for score in DEFAULT_SCORES}}
+
+
+def _is_theirs(record: Record, report: Report) -> bool:
+    """Whether it is of a paper's data set, cut the paper's way."""
+    split = report.paper.split_of(record.dataset)
+    return record.dataset in report.datasets and record.split == split
+
+
+def _most_run(records: Sequence[Record]) -> list[Record]:
+    """Of each data set the runs on the split that most methods have."""
+    methods: dict[tuple[str, str], set[str]] = {}
+    for record in records:
+        kind_free = record.method.partition(":")[0]
+        methods.setdefault((record.dataset, record.split), set()).add(kind_free)
+    best: dict[str, str] = {}
+    for dataset, split in sorted(methods, key=lambda place: len(methods[place])):
+        best[dataset] = split
+    return [record for record in records if best[record.dataset] == record.split]
+
+
+def _means(records: Sequence[Record], score: str) -> Means:
     groups: dict[str, dict[str, list[Record]]] = {}
     for record in records:
-        dataset, split = record.dataset, report.paper.split_of(record.dataset)
-        is_theirs = dataset in report.datasets and record.table == (split, 0, 1.0)
-        if is_theirs and not record.changed:
-            groups.setdefault(dataset, {}).setdefault(record.name, []).append(record)
+        groups.setdefault(record.dataset, {}).setdefault(record.name, []).append(record)
     means: dict[str, dict[str, float]] = {}
     for dataset, methods in groups.items():
         for method, members in methods.items():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from train.standings import complete_part, pairings, standing
+from train.standings_page import EVERYWHERE, standings_by_field, standings_section
 
 # Two-sided Nemenyi quantiles at 5 %, as printed in Demšar, JMLR 2006, Table 5(a).
 PRINTED = {3: 2.343, 4: 2.569, 5: 2.728, 6: 2.850, 7: 2.949, 8: 3.031, 9: 3.102, 10: 3.164}
@@ -86,3 +87,26 @@ def test_methods_without_any_difference_are_no_evidence():
     means = {f"d{i}": {"ce": 0.3, "seal": 0.3} for i in range(3)}
     assert pairings(means, "ce")["seal"].p_value == 1
     assert pairings({"d": {"ce": 1.0, "seal": 2.0}}, "ce") == {}
+
+
+def test_all_data_sets_are_ranked_once_where_most_methods_were_run(record):
+    records = [
+        record(method, dataset=dataset, split=split, value=value)
+        for dataset in ("one", "two", "three")
+        for split, methods in (("60/20/20", "ab"), ("80/10/10", "abc"))
+        for value, method in enumerate(methods)
+    ]
+    records += [
+        record("a", dataset="one", split="80/10/10", value=9, **other)
+        for other in ({"preset": "best"}, {"changed": "lr=1"}, {"fraction": 0.5}, {"split_seed": 1})
+    ]
+    records += [record(f"s:{kind}", dataset="two", split="60/20/20", value=5) for kind in "xyz"]
+    ((name, by_score),) = standings_by_field(records).items()
+    assert name == EVERYWHERE
+    stands = by_score["fixed.example_f1"]
+    assert stands.datasets == ["one", "three", "two"]
+    assert stands.ranks == {"c": 1, "b": 2, "a": 3}
+    section = standings_section(records, "page")
+    assert "### All data sets\n" in section
+    assert "| c | 1.00 |" in section
+    assert "(page-all-data-sets.svg)" in section
