@@ -365,6 +365,7 @@ def shown_means(first: str, kind: str, columns: list[str]) -> list[tuple[list[st
         method, _, preset = name.removesuffix(")").partition(" (preset ")
         with (ROOT / "train/results" / f"{data_set}.csv").open() as file:
             runs = [row for row in csv.DictReader(file) if row["method"] == method]
+        runs = [run for run in runs if float(run["fraction"]) == 1]
         # Those without parts of their method stand elsewhere.
         runs = [run for run in runs if not run["changed"]] or runs
         # The best of a search stands by itself.

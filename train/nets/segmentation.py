@@ -24,7 +24,8 @@ from train.precision import may_be_lowered
 HIDDEN_WIDTHS = (384, 192)
 MASK_DROPOUT = 0.25
 
-# Of an image; where there are more, a loss that ranks them hardly looks at most.
+# Of an image; where there are more, a loss that ranks them hardly looks at most. An accelerator
+# would have to wait until it is known at which.
 MANY_MASKS = 16
 
 Weights: TypeAlias = list[tuple[Tensor, Tensor]]
@@ -97,7 +98,8 @@ class ConvolutionalEnergy(nn.Module):
             numbers = torch.arange(len(pictures), device=y.device).repeat_interleave(per_picture)
             candidates = masks, numbers, self._kept(masks)
             compute = partial(self._scores, pictures)
-            if per_picture > MANY_MASKS and not y.requires_grad and torch.is_grad_enabled():
+            is_many = per_picture > MANY_MASKS and y.is_cpu and not y.requires_grad
+            if is_many and torch.is_grad_enabled():
                 scores = selective_scores(compute, candidates, weights)
             else:
                 scores = compute(*candidates, *weights)

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from train.data import MultiLabelData
 from train.data.dataset import ImageShape
+from train.display import SHOWN_SET_METRICS
 from train.imaging import WHITE
 from train.report.drawing import INK, as_svg, page_style
 from train.report.runs import FinishedRun
@@ -78,7 +79,7 @@ def mask_threshold_curves(run: FinishedRun) -> str:
             values = _by_threshold(*part, [*MPVAE_GRID, tuned])
             for name in MASK_METRICS:
                 line = [value[name] for value in values]
-                (drawn,) = axes.plot(MPVAE_GRID, line[:-1], label=name.replace("_", " "))
+                (drawn,) = axes.plot(MPVAE_GRID, line[:-1], label=SHOWN_SET_METRICS[name])
                 axes.plot(tuned, line[-1], "o", color=drawn.get_color())
             axes.axvline(FIXED_THRESHOLD, color=INK, alpha=0.3, linewidth=1)
             axes.set(xlabel="threshold", title=title, xlim=(0, 1), ylim=(0, None))
