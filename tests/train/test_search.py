@@ -263,3 +263,20 @@ def test_a_claim_is_of_one_and_a_dead_one_is_taken_over(tmp_path):
     assert again.values == first.values
     for claim in (second, again):
         claim.lock.close()
+
+
+def test_a_trial_that_ends_while_another_looks_for_work_is_not_claimed(tmp_path, monkeypatch):
+    plan = plan_search("ce", [*RUN, "2"], "lr", tmp_path / "search")
+    one, two = (SharedStudy(plan) for _ in range(2))
+    first, lock_of = one.claim(2), two._lock
+
+    def lock_once_it_has_ended(number):
+        if number == first.number:
+            one.finish(first, 0.5)
+        return lock_of(number)
+
+    monkeypatch.setattr(two, "_lock", lock_once_it_has_ended)
+    second = two.claim(2)
+    second.lock.close()
+    assert second.number == 1
+    assert two.trials()[0].value == 0.5

@@ -92,10 +92,13 @@ class SharedStudy:
             seed = (self.seed * 1_000_003 + len(trials)) % 2**32
             self.study.sampler = optuna.samplers.TPESampler(seed=seed)
             for known in trials:
-                if known.state == TrialState.RUNNING:
-                    lock = self._lock(known.number)
-                    if lock is not None:
-                        return self._claim(Trial(self.study, known._trial_id), lock)
+                lock = self._lock(known.number) if known.state == TrialState.RUNNING else None
+                if lock is None:
+                    continue
+                # It may have ended since the list was read: its process lets go of the lock then.
+                if self.trials()[known.number].state == TrialState.RUNNING:
+                    return self._claim(Trial(self.study, known._trial_id), lock)
+                lock.close()
             if sum(trial.state != TrialState.WAITING for trial in trials) >= most:
                 return None
             trial = self.study.ask()
