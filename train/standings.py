@@ -48,17 +48,31 @@ class Standing:
 def complete_part(means: Means) -> tuple[list[str], list[str]]:
     """The data sets to compare on and the methods that all of them have, as many cells as can be.
 
-    Data sets with the fewest methods are left out first. Empty where too few of either remain.
+    Of equally many cells those of more data sets. Empty where too few of either remain.
     """
-    order = sorted(means, key=lambda dataset: (-len(means[dataset]), dataset))
-    best: tuple[list[str], list[str]] = [], []
-    for count in range(FEWEST_DATASETS, len(order) + 1):
-        chosen = order[:count]
-        common = [m for m in means[chosen[0]] if all(m in means[dataset] for dataset in chosen)]
-        cells = len(best[0]) * len(best[1])
-        if len(common) >= FEWEST_METHODS and count * len(common) >= cells:
-            best = sorted(chosen), common
-    return best
+    # Whatever methods some data sets have in common is an intersection of their own.
+    shared: set[frozenset[str]] = set()
+    for own in {frozenset(row) for row in means.values()}:
+        shared |= {own, *(own & other for other in shared)}
+    parts = [
+        (sorted(dataset for dataset, row in means.items() if methods <= row.keys()), methods)
+        for methods in shared
+    ]
+    large = [
+        (datasets, _in_order(methods, means[datasets[0]]))
+        for datasets, methods in parts
+        if len(datasets) >= FEWEST_DATASETS and len(methods) >= FEWEST_METHODS
+    ]
+    return max(large, key=_size, default=([], []))
+
+
+def _in_order(methods: frozenset[str], row: Mapping[str, float]) -> list[str]:
+    return [method for method in row if method in methods]
+
+
+def _size(part: tuple[list[str], list[str]]) -> tuple[int, int, list[str], list[str]]:
+    datasets, methods = part
+    return len(datasets) * len(methods), len(datasets), datasets, methods
 
 
 def standing(means: Means) -> Standing | None:

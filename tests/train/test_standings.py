@@ -110,3 +110,19 @@ def test_all_data_sets_are_ranked_once_where_most_methods_were_run(record):
     assert "### All data sets\n" in section
     assert "| c | 1.00 |" in section
     assert "(page-all-data-sets.svg)" in section
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_complete_part_is_larger(seed):
+    there = np.random.default_rng(seed).random((7, 6)) < 0.7
+    means = {
+        f"d{i}": {f"m{j}": 0.5 for j in range(6) if there[i, j]} for i in range(7) if there[i].any()
+    }
+    largest = 0
+    for count in range(3, 7):
+        for chosen in itertools.combinations(range(6), count):
+            complete = int(there[:, chosen].all(1).sum())
+            largest = max(largest, complete * count if complete >= 3 else 0)
+    datasets, methods = complete_part(means)
+    assert len(datasets) * len(methods) == largest
+    assert all(method in means[dataset] for dataset in datasets for method in methods)
