@@ -111,7 +111,11 @@ def _ranks(by_score: Mapping[str, Standing]) -> Iterable[str]:
     for method in next(iter(by_score.values())).ranks:
         cells = [f"{s.ranks[method]:.2f}" if method in s.ranks else "" for s in by_score.values()]
         yield f"| {method} | " + " | ".join(cells) + " |"
-    yield "| *p* | " + " | ".join(f"{s.p_value:.3f}" for s in by_score.values()) + " |"
+    yield "| *p* | " + " | ".join(_p(s.p_value) for s in by_score.values()) + " |"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.0005 else f"{value:.3f}"
 
 
 def _pairs(means: Means, title: str) -> Iterable[str]:
@@ -124,4 +128,4 @@ def _pairs(means: Means, title: str) -> Iterable[str]:
     yield "|---|--:|--:|--:|--:|--:|"
     for method, pair in found.items():
         counts = f"{pair.datasets} | {pair.wins} | {pair.losses}"
-        yield f"| {method} | {counts} | {pair.difference:+.4f} | {pair.p_value:.3f} |"
+        yield f"| {method} | {counts} | {pair.difference:+.4f} | {_p(pair.p_value)} |"
