@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from train.bests_page import bests_section
 from train.compare_display import score_title
 from train.evidence import (
     KEPT_SCORES,
@@ -49,8 +50,8 @@ def results_page(folder: Path, stem: str = "results") -> str:
     What there is to say about a data set beside its rows stands in `DATASET.md` among them.
     """
     by_dataset = all_results(folder)
-    parts = [HEAD]
-    parts.append(standings_section([r for records in by_dataset.values() for r in records], stem))
+    everything = [record for records in by_dataset.values() for record in records]
+    parts = [HEAD, bests_section(everything), standings_section(everything, stem)]
     for dataset, records in by_dataset.items():
         parts.append(f"\n## {dataset}\n")
         splits = {record.split for record in records if record.fraction == 1}
