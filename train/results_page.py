@@ -17,6 +17,7 @@ from train.evidence import (
     kept_scores,
     mean_score,
 )
+from train.left_out_page import left_out_section
 from train.published import Numbers, Paper, Published, leaderboard, published
 from train.standings_page import standings_section
 from train.sweeps import FRACTION, Sweep, find_sweeps
@@ -60,6 +61,7 @@ def results_page(folder: Path, stem: str = "results") -> str:
             parts.append(_section(members, _comparable(members[0], splits)))
         parts += [_sweep_section(sweep, stem) for sweep in find_sweeps(records)]
         parts += [f"\n{note.read_text('utf-8')}" for note in folder.glob(f"{dataset}.md")]
+    parts.append(left_out_section(folder))
     return "".join(parts) if by_dataset else HEAD + EMPTY
 
 

@@ -160,6 +160,18 @@ def test_notes_of_a_data_set_are_shown_below_its_tables(tmp_path, record):
     assert page.index("\n## genbase") < page.index("What was left out") < page.index("\n## zoo")
 
 
+def test_what_the_plan_names_and_no_row_shows_is_listed_as_left_out(tmp_path, record):
+    add_results([record("ce", seed=1)], tmp_path)
+    assert "Left out" not in results_page(tmp_path)
+    table = '[[tables]]\ndataset = "genbase"\nsplit = "60/20/20"\n'
+    plan = tmp_path / "plan.toml"
+    plan.write_text(f'{table}methods = ["ce", "seal:nce"]\n')
+    assert "| genbase 60/20/20 | ce (2), seal:nce (3) |" in results_page(tmp_path)
+    plan.write_text(f'{table}methods = ["ce"]\nseeds = 2\n')
+    add_results([record("ce", seed=0)], tmp_path)
+    assert results_page(tmp_path).endswith("\nNothing is missing.\n")
+
+
 def test_the_page_shows_ours_beside_the_papers(tmp_path, record):
     page = page_of([record(value=0.46), record(seed=1, value=0.48), record("dvn")], tmp_path)
     # SEAL's Table 1 has 47.37 and 77.92, and a doubtful 37.82 for a method without a run.
