@@ -11,8 +11,8 @@ PLAN = "plan.toml"
 HEAD = """
 ## Left out
 
-Rows that [the plan](../train/results/plan.toml) names and nobody has trained yet, with the number of
-seeds that are missing. `python -m train fill` trains them, and goes on where it was interrupted.
+Rows that [the plan](../train/results/plan.toml) names and nobody has trained yet, with the number
+of seeds that are missing. `python -m train fill` trains them, and goes on where it was interrupted.
 """
 
 
