@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 import train.cli
+from benchmarks import again
+from benchmarks.again import differences
+from train.data.registry import find_files, find_info
 from train.errors import DataError
 from train.evidence import (
     MASK_SCORES,
@@ -170,6 +174,26 @@ def test_what_the_plan_names_and_no_row_shows_is_listed_as_left_out(tmp_path, re
     plan.write_text(f'{table}methods = ["ce"]\nseeds = 2\n')
     add_results([record("ce", seed=0)], tmp_path)
     assert results_page(tmp_path).endswith("\nNothing is missing.\n")
+
+
+def test_differing_numbers_are_named_the_largest_first(record):
+    one = record()
+    assert differences(one, record(value=0.4 + 4e-7)) == {}  # fewer digits are kept
+    scores = {**one.scores, "fixed.micro_f1": 0.39, "tuned.macro_f1": 0.42}
+    found = differences(one, record(scores=scores))
+    assert found == {"tuned.macro_f1": pytest.approx(0.02), "fixed.micro_f1": pytest.approx(-0.01)}
+    assert list(found) == ["tuned.macro_f1", "fixed.micro_f1"]
+
+
+@pytest.mark.skipif(
+    not find_files(find_info("yeast"), None, os.environ),
+    reason="yeast is not on this machine: LABELWRIGHT_DATA names the folder of data sets",
+)
+def test_committed_rows_trained_again_give_the_same_numbers(tmp_path):
+    # So short are only methods that draw nothing at random.
+    words = ["--datasets", "yeast", "--longest", "0.25", "--rows", "2", "--out", str(tmp_path)]
+    assert again.main(words) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
 
 
 def test_the_page_shows_ours_beside_the_papers(tmp_path, record):
