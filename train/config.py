@@ -30,10 +30,11 @@ released: the settings of the authors' program, where they differ from their pap
 fast: larger batches and fewer inner steps than the paper's.
 """
 TEXT_OPTIONS = (
-    "encoder", "max_terms", "bigrams", "max_tokens", "pooling", "tuning",
+    "encoder", "max_terms", "bigrams", "characters", "max_tokens", "pooling", "tuning",
     "encoder_lr", "adapter_size", "checkpointing",
 )  # fmt: skip
 """Fields that mean something for texts alone, where a method has them."""
+MOST_CHARACTERS = 10
 EVERY_ITEM = typeguard.CollectionCheckStrategy.ALL_ITEMS
 
 
@@ -57,6 +58,9 @@ class MethodConfig:
     """Texts only, tfidf: the most frequent terms of the training texts, so many of them."""
     bigrams: bool = False
     """Texts only, tfidf: two words in a row are a term too."""
+    characters: int = 0
+    """Texts only, tfidf: terms are all runs of 1 to so many characters, not words: for molecules
+    (SMILES), and for languages without spaces; 0: words."""
     max_tokens: int = 128
     """Texts only, other encoders: what is longer is cut off."""
     pooling: Literal["mean", "cls"] = "mean"
@@ -67,6 +71,12 @@ class MethodConfig:
     def __post_init__(self) -> None:
         """Refuse bad values; those of most fields are refused by their types."""
         require_positive(self, "max_terms", "max_tokens")
+        if not 0 <= self.characters <= MOST_CHARACTERS:
+            raise ConfigError(
+                f"--characters must be 0 (words) or 1 to {MOST_CHARACTERS}, got {self.characters}"
+            )
+        if self.characters and self.bigrams:
+            raise ConfigError("--characters takes no words, and --bigrams two: leave one out")
 
     @property
     def variant(self) -> str:

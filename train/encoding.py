@@ -21,6 +21,8 @@ WORD = re.compile(r"\b\w\w+\b")
 """Two word characters at least, in any script."""
 PADDING_TOKENS = ("[PAD]", "<pad>", "<|padding|>")
 UNKNOWN = -1
+WORDS_KIND, CHARACTERS_KIND = "tfidf", "tfidf of characters"
+"""In JSON; two, so that what knows words alone does not read the other."""
 
 Csr: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Where each row begins (rows + 1,) int64; column (stored,) int64 and value (stored,) float32."""
@@ -30,13 +32,16 @@ Csr: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 class TfidfEncoder:
     """Term weights (1 + ln count) * (1 + ln((1 + texts) / (1 + texts with the term))), rows unit.
 
-    A term is a lower-case word, or two words in a row if there are bigrams.
+    A term is a lower-case word, or two words in a row if there are bigrams; or, with `characters`,
+    any run of so many at most, as it stands.
     """
 
     terms: tuple[str, ...]
     """In the order of the columns, sorted."""
     idf: np.ndarray
     """(terms,) float64."""
+    characters: int = 0
+    """The longest runs; 0: terms are words."""
 
     @classmethod
     def fit(
@@ -46,10 +51,11 @@ class TfidfEncoder:
         max_terms: int | None = None,
         min_texts: int = 2,
         bigrams: bool = False,
+        characters: int = 0,
     ) -> TfidfEncoder:
         """Take the most frequent terms of those that at least `min_texts` texts have."""
         numbers = _NewWords()
-        words, starts = _numbered(texts, numbers)
+        words, starts = _numbered(texts, numbers, characters)
         vocabulary = _Vocabulary(words=list(numbers), pairs=np.zeros(0, np.int64))
         rows = np.repeat(np.arange(len(texts)), np.diff(starts))
         occurrences = words
@@ -70,11 +76,12 @@ class TfidfEncoder:
         return cls(
             terms=tuple(vocabulary.name(number) for number in kept),
             idf=1 + np.log((1 + len(texts)) / (1 + frequency[kept])),
+            characters=characters,
         )
 
     def encode(self, texts: Sequence[str]) -> Csr:
         """Rows as CSR, columns ascending; a text without a known term is an empty row."""
-        words, starts = _numbered(texts, self._words)
+        words, starts = _numbered(texts, self._words, self.characters)
         texts_of = np.repeat(np.arange(len(texts)), np.diff(starts))
         rows, columns, counts = _counts(*self._terms(words, starts, texts_of), len(self.terms))
         values = (1 + np.log(counts)) * self.idf[columns]
@@ -104,43 +111,52 @@ class TfidfEncoder:
 
     def to_json(self) -> str:
         """All of it as text."""
-        content = {"kind": "tfidf", "terms": self.terms, "idf": self.idf.tolist()}
+        content = {"kind": WORDS_KIND, "terms": self.terms, "idf": self.idf.tolist()}
+        if self.characters:
+            content |= {"kind": CHARACTERS_KIND, "characters": self.characters}
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> TfidfEncoder:
         """What `to_json` wrote; anything else is a ValueError."""
         content = json.loads(text)
-        if not isinstance(content, dict) or content.get("kind") != "tfidf":
+        kind = content.get("kind") if isinstance(content, dict) else None
+        if kind not in (WORDS_KIND, CHARACTERS_KIND):
             raise ValueError("these are no term weights")
+        characters = int(content["characters"]) if kind == CHARACTERS_KIND else 0
         terms, idf = tuple(content["terms"]), np.array(content["idf"], dtype=np.float64)
         if idf.shape != (len(terms),) or not np.isfinite(idf).all():
             raise ValueError(f"there are {len(terms)} terms but weights of shape {idf.shape}")
-        return cls(terms=terms, idf=idf)
+        return cls(terms=terms, idf=idf, characters=characters)
+
+    @cached_property
+    def _parts(self) -> list[list[str]]:
+        """The one or two words of each term; a run of characters is one, spaces and all."""
+        return [[term] if self.characters else term.split(" ") for term in self.terms]
 
     @cached_property
     def _words(self) -> dict[str, int]:
         """A number for each word that is in a term."""
-        words = sorted({word for term in self.terms for word in term.split(" ")})
+        words = sorted({word for parts in self._parts for word in parts})
         return _KnownWords(zip(words, range(len(words)), strict=True))
 
     @cached_property
     def _columns(self) -> np.ndarray:
         """The column of each word; UNKNOWN for one that is in pairs alone, and for UNKNOWN."""
         columns = np.full(len(self._words) + 1, UNKNOWN, np.int64)  # the last is that of UNKNOWN
-        for column, term in enumerate(self.terms):
-            if " " not in term:
-                columns[self._words[term]] = column
+        for column, (first, *second) in enumerate(self._parts):
+            if not second:
+                columns[self._words[first]] = column
         return columns
 
     @cached_property
     def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """The pairs of words as numbers, ascending, and the column of each."""
         keyed = []
-        for column, term in enumerate(self.terms):
-            if " " in term:
-                first, second = term.split(" ")
-                keyed.append((self._words[first] * len(self._words) + self._words[second], column))
+        for column, (first, *second) in enumerate(self._parts):
+            if second:
+                pair = self._words[first] * len(self._words) + self._words[second[0]]
+                keyed.append((pair, column))
         keys, columns = np.array(sorted(keyed), dtype=np.int64).reshape(-1, 2).T
         return keys, columns
 
@@ -177,14 +193,24 @@ class _Vocabulary:
         return f"{self.words[first]} {self.words[second]}"
 
 
-def _numbered(texts: Sequence[str], numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+def _numbered(
+    texts: Sequence[str], numbers: dict[str, int], characters: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The words of all texts as numbers, one after the other, and where each text begins."""
     found: list[int] = []
     starts = [0]
     for text in texts:
-        found += [numbers[word] for word in WORD.findall(text.lower())]
+        words = _runs(text, characters) if characters else WORD.findall(text.lower())
+        found += [numbers[word] for word in words]
         starts.append(len(found))
     return np.array(found, dtype=np.int64), np.array(starts, dtype=np.int64)
+
+
+def _runs(text: str, longest: int) -> Iterable[str]:
+    """Every run of 1 to `longest` characters in a row."""
+    for length in range(1, longest + 1):
+        for start in range(len(text) - length + 1):
+            yield text[start : start + length]
 
 
 def _with_successor(words: np.ndarray, starts: np.ndarray) -> np.ndarray:

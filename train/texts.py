@@ -156,11 +156,12 @@ def _term_weights(texts: Sequence[str], split: Split, config: MethodConfig) -> E
         max_terms=config.max_terms,
         min_texts=MIN_TEXTS,
         bigrams=config.bigrams,
+        characters=config.characters,
     )
     if not encoder.terms:
         raise ConfigError(
             f"no word is in {MIN_TEXTS} or more of the training texts, so there is nothing to "
-            "learn from: give more texts, or --encoder minilm"
+            "learn from: give more texts, or --characters 4, or --encoder minilm"
         )
     saved = {"kind": "tfidf", "encoder": encoder.to_json()}
     return EncodedTexts(rows=_matrix(encoder, texts), saved=saved)

@@ -9,10 +9,12 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from scipy import sparse
 
 from labelwright_client import Client
 from train.checkpoint import load_checkpoint
 from train.data import load_dataset
+from train.encoding import TfidfEncoder
 from train.errors import UserError
 from train.pretrained import find_encoder
 
@@ -72,3 +74,29 @@ def test_served_documents_get_the_labels_and_scores_of_torch(
         best = np.argsort(-scores, kind="stable")
         assert list(answer.labels) == [names[label] for label in best]
         np.testing.assert_allclose(answer.scores, scores[best], rtol=0, atol=1e-4)
+
+
+def test_served_molecules_get_the_labels_and_scores_of_torch(tmp_path, run, serving):
+    molecules = [
+        f"{a}{b}({c})c1ccccc1" for a in "CNO" for b in "CNcno" for c in ("=O", "Cl", "[O-]")
+    ]
+    labels = ["ion" if "-" in molecule else "oxide|ring" for molecule in molecules]
+    pandas.DataFrame({"text": molecules, "labels": labels}).to_csv(
+        tmp_path / "molecules.csv", index=False
+    )
+    words = ["--characters", "3", "--epochs", "3", "--out", "run"]
+    run("train", "ce", "--dataset", "molecules.csv", *words)
+    run("export", "run/model.pt")
+    checkpoint = load_checkpoint(tmp_path / "run" / "model.pt")
+    encoder = TfidfEncoder.from_json(checkpoint.text["encoder"])
+    asked = [*molecules, "", "[Na+].[Cl-]", "co", "CO", "漢字"]
+    starts, columns, values = encoder.encode(asked)
+    rows = sparse.csr_array((values, columns, starts), shape=(len(asked), len(encoder.terms)))
+    with torch.no_grad():
+        expected = checkpoint.predictor()(torch.from_numpy(rows.toarray())).sigmoid().numpy()
+    assert not np.array_equal(expected[asked.index("co")], expected[asked.index("CO")])
+    with serving("run/model.bundle") as url, Client(url) as client:
+        answers = client.predict(asked, top_k=len(checkpoint.labels))
+    for answer, scores in zip(answers, expected, strict=True):
+        found = dict(zip(answer.labels, answer.scores, strict=True))
+        np.testing.assert_allclose([found[name] for name in checkpoint.labels], scores, atol=1e-5)

@@ -79,13 +79,40 @@ def test_the_most_frequent_terms_are_those_of_scikit_learn(bigrams):
     )
 
 
+@pytest.mark.parametrize("longest", [1, 3, 5])
+@pytest.mark.parametrize("min_texts", [1, 3])
+def test_weights_of_characters_are_those_of_scikit_learn(longest, min_texts):
+    molecules = ["CC(=O)Nc1ccc(O)cc1", "c1ccccc1", "CCO", "O", "", "[Na+].[Cl-]", "今日は 良い天気"]
+    fitted_on, others = [*molecules * 2, *drawn_texts(20, 4)], [*molecules, "ZzZ 天気 cC"]
+    encoder = TfidfEncoder.fit(fitted_on, min_texts=min_texts, characters=longest)
+    way = {"analyzer": "char", "ngram_range": (1, longest), "lowercase": False}
+    theirs = reference(min_df=min_texts, **way).fit(fitted_on)
+    assert list(encoder.terms) == list(theirs.get_feature_names_out())
+    again = TfidfEncoder.from_json(encoder.to_json())
+    for texts in (fitted_on, others):
+        expected = theirs.transform(texts).toarray()
+        np.testing.assert_allclose(as_matrix(encoder, texts), expected, atol=1e-6)
+        assert np.array_equal(as_matrix(again, texts), as_matrix(encoder, texts))
+
+
+def test_what_knows_words_alone_does_not_take_characters_for_them():
+    kinds = [
+        json.loads(TfidfEncoder.fit(["ab ab"], min_texts=1, characters=n).to_json())["kind"]
+        for n in (0, 2)
+    ]
+    assert kinds[0] == "tfidf" != kinds[1]
+
+
 def test_of_equally_frequent_terms_the_first_in_the_alphabet_are_kept():
     assert TfidfEncoder.fit(["cc bb aa dd"], max_terms=2, min_texts=1).terms == ("aa", "bb")
 
 
-@given(st.lists(st.text(max_size=40), max_size=6), st.booleans())
-def test_any_text_can_be_encoded(texts, bigrams):
-    encoder = TfidfEncoder.fit([*texts, "some words"], min_texts=1, bigrams=bigrams)
+@given(
+    st.lists(st.text(max_size=40), max_size=6),
+    st.sampled_from([{}, {"bigrams": True}, {"characters": 3}]),
+)
+def test_any_text_can_be_encoded(texts, way):
+    encoder = TfidfEncoder.fit([*texts, "some words"], min_texts=1, **way)
     norms = np.linalg.norm(as_matrix(encoder, texts), axis=1)
     assert np.all(np.isclose(norms, 1, atol=1e-5) | (norms == 0))
 

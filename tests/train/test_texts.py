@@ -62,6 +62,19 @@ def test_as_many_terms_as_asked_for():
     assert encoded(MethodConfig(max_terms=3)).rows.shape[1] == 3
     pairs = TfidfEncoder.from_json(encoded(MethodConfig(bigrams=True)).saved["encoder"]).terms
     assert any(" " in term for term in pairs)
+    runs = TfidfEncoder.from_json(encoded(MethodConfig(characters=2)).saved["encoder"]).terms
+    assert {len(term) for term in runs} == {1, 2}
+
+
+@pytest.mark.parametrize("bad", [{"characters": -1}, {"characters": 11}])
+def test_too_long_runs_of_characters_are_refused(bad):
+    with pytest.raises(ConfigError, match=r"--characters must be 0 .words. or 1 to 10"):
+        MethodConfig(**bad)
+
+
+def test_runs_of_characters_and_pairs_of_words_exclude_each_other():
+    with pytest.raises(ConfigError, match="leave one out"):
+        MethodConfig(characters=3, bigrams=True)
 
 
 def test_vectors_of_a_frozen_encoder_are_computed_once(encoder, home, monkeypatch):
