@@ -123,11 +123,16 @@ class TfidfEncoder:
         kind = content.get("kind") if isinstance(content, dict) else None
         if kind not in (WORDS_KIND, CHARACTERS_KIND):
             raise ValueError("these are no term weights")
-        characters = int(content["characters"]) if kind == CHARACTERS_KIND else 0
         terms, idf = tuple(content["terms"]), np.array(content["idf"], dtype=np.float64)
         if idf.shape != (len(terms),) or not np.isfinite(idf).all():
             raise ValueError(f"there are {len(terms)} terms but weights of shape {idf.shape}")
-        return cls(terms=terms, idf=idf, characters=characters)
+        if kind == WORDS_KIND:
+            return cls(terms=terms, idf=idf)
+        # Runs longer than any term need not be looked for.
+        longest = min(int(content["characters"]), max(map(len, terms), default=1))
+        if longest < 1:
+            raise ValueError(f"terms are runs of {longest} characters")
+        return cls(terms=terms, idf=idf, characters=longest)
 
     @cached_property
     def _parts(self) -> list[list[str]]:

@@ -103,6 +103,11 @@ def test_what_knows_words_alone_does_not_take_characters_for_them():
     assert kinds[0] == "tfidf" != kinds[1]
 
 
+def test_runs_longer_than_every_term_are_not_looked_for():
+    encoder = TfidfEncoder(terms=("a", "ab"), idf=np.ones(2), characters=10**9)
+    assert TfidfEncoder.from_json(encoder.to_json()).characters == 2
+
+
 def test_of_equally_frequent_terms_the_first_in_the_alphabet_are_kept():
     assert TfidfEncoder.fit(["cc bb aa dd"], max_terms=2, min_texts=1).terms == ("aa", "bb")
 
@@ -133,7 +138,12 @@ def test_what_is_written_as_json_encodes_the_same():
 
 @pytest.mark.parametrize(
     "content",
-    ["[]", '{"kind": "other"}', '{"kind": "tfidf", "terms": ["a"], "idf": []}'],
+    [
+        "[]",
+        '{"kind": "other"}',
+        '{"kind": "tfidf", "terms": ["a"], "idf": []}',
+        '{"kind": "tfidf of characters", "terms": ["a"], "idf": [1], "characters": 0}',
+    ],
 )
 def test_other_json_is_refused(content):
     with pytest.raises(ValueError, match="term"):
